@@ -210,10 +210,6 @@ impl Config {
         }
         for jwt in &mut self.jwt {
             all.push((&mut jwt.issuer, SecretKind::Url));
-            if let Some(login) = &mut jwt.login {
-                all.push((&mut login.client_id, SecretKind::Header));
-                all.extend(login.client_secret.iter_mut().map(|it| (it, SecretKind::Header)));
-            }
             if let Jwks::Url(url) = &mut jwt.jwks {
                 all.push((url, SecretKind::Url));
             }
@@ -464,6 +460,16 @@ impl Server {
             Connect::Stdio { .. } => None,
         }
     }
+
+    /// Whether its tokens are exchanged for the JWTs of callers.
+    pub fn exchanges(&self) -> bool {
+        match &self.connect {
+            Connect::Http { oauth: Some(oauth), .. } => {
+                oauth.grant != OAuthGrant::ClientCredentials
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Connect {
@@ -511,6 +517,16 @@ pub struct OAuth {
     pub client_id: Secret,
     pub client_secret: Secret,
     pub scope: Option<String>,
+    pub grant: OAuthGrant,
+}
+
+/// How the gateway gets a token with its client credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OAuthGrant {
+    /// `oauth`: a token of the gateway itself.
+    ClientCredentials,
+    /// `exchange`: a token that is exchanged for the JWT of the caller.
+    Exchange { audience: Option<String> },
 }
 
 /// The login of a person at a server (OAuth).
@@ -617,15 +633,6 @@ pub struct Jwt {
     pub leeway: Duration,
     /// The claim that names the agent.
     pub agent_claim: Option<String>,
-    /// The gateway's client at the issuer, for the connect page.
-    pub login: Option<JwtLogin>,
-}
-
-/// The gateway's client at an issuer of JWTs.
-#[derive(Debug, Clone)]
-pub struct JwtLogin {
-    pub client_id: Secret,
-    pub client_secret: Option<Secret>,
 }
 
 /// The source of the issuer's keys.

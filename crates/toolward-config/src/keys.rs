@@ -21,9 +21,9 @@ pub(crate) use lookup::{advice, homes, is_main_key, server_keys, top_keys, walk}
 
 use crate::keys::shape::KeySpec;
 use crate::keys::shape::Shape::{
-    self, AddressOrOff, AddressOrSwitch, Any, Bool, Certificate, Duration, DurationOr, Either,
-    Integer, IpRange, Keys, Leeway, List, Listen, Message, Name, OneOrList, Origin, Path, Rate,
-    Ratio, Scalar, Secret, SecretUrl, Size, Table, Text, Token, Url, Word,
+    self, AddressOrOff, AddressOrSwitch, Bool, Certificate, Duration, DurationOr, Either, Integer,
+    IpRange, Keys, Leeway, List, Listen, Message, Name, OneOrList, Origin, Path, Rate, Ratio,
+    Scalar, Secret, SecretUrl, Size, Table, Text, Token, Url, Word,
 };
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> KeySpec {
@@ -256,8 +256,8 @@ table! { pub(crate) SERVER:
         "Gets tokens from the server's authorization server with client credentials.";
     "login": Keys(&[LOGIN]) =>
         "The server needs a person to log in (OAuth): `toolward login SERVER`. `{}` discovers everything.";
-    "exchange": Any, not_yet =>
-        "Exchanges the agent's token for one that the server accepts.";
+    "exchange": Keys(&[OAUTH, EXCHANGE]) =>
+        "Tokens for this server that are exchanged for the JWT of the caller (RFC 8693).";
     "tls": Keys(&[SERVER_TLS]) =>
         "A private CA, and a client certificate, for an `https` server.";
     "transport": Word(&["streamable", "sse"]), default("detected") =>
@@ -320,6 +320,11 @@ table! { OAUTH:
         "The client secret: `${NAME}` or `${file:PATH}`.";
     "scope": Name("a scope") =>
         "Scopes to request, separated by spaces.";
+}
+
+table! { EXCHANGE:
+    "audience": Name("an audience"), default("`resource`: the server's URL") =>
+        "The audience of the tokens.";
 }
 
 table! { LOGIN:
@@ -574,16 +579,6 @@ table! { JWT:
         "Allowed clock skew.";
     "agent_claim": Name("a claim") =>
         "The claim that names the agent, for JWTs that match no agent's `claims`.";
-    "login": Keys(&[JWT_LOGIN]) =>
-        "The gateway's client at the issuer, with which the connect page signs people in. Without it, the gateway uses \
-         its client id metadata document, or registers.";
-}
-
-table! { JWT_LOGIN:
-    "client_id": Secret, required =>
-        "The id of the client. Its redirect URI is `public_url` with the path `/oauth/callback`.";
-    "client_secret": Secret =>
-        "The secret of the client, if it has one.";
 }
 
 table! { RATES:
@@ -670,11 +665,11 @@ table! { AUDIT:
         "How many refusals and listings of an agent are recorded individually; further ones are aggregated.";
     "reserve": Size, default("256 MiB") =>
         "Free space on the disk of the log below which `/readyz` and the log warn.";
-    "sinks": List(&Either(&Word(&["stdout"]), &Keys(&[SINK]))), default("[]") =>
+    "sinks": List(&Either(&Secret, &Keys(&[SINK]))), default("[]") =>
         "Systems that get a copy of every record: `stdout`, or a mapping with `syslog`, `otlp` or `postgres`. A sink reads \
          the files behind the gateway, so that a slow one costs no call.";
     "sign": Path =>
-        "A file with an Ed25519 key (`toolward audit key new`), with which the end of the log is signed every minute and \
+        "A file with an Ed25519 key (`toolward audit keygen`), with which the end of the log is signed every minute and \
          when a segment is closed.";
     "anchor": Path =>
         "A second place for signatures, such as a mounted disk of another machine: a file to which they are appended.";
@@ -727,7 +722,7 @@ table! { TELEMETRY:
         "The bearer token that `telemetry.metrics` requires: its SHA-256 or a reference.";
     "labels": Keys(&[LABELS]) =>
         "Labels that metrics have.";
-    "max_series": COUNT, default("10000") =>
+    "max_series": Integer { least: 1, most: 10_000 }, default("10000") =>
         "Maximum number of series of each metric; beyond it, names become `_OTHER`.";
     "log_format": Word(&["text", "json"]), default("text") =>
         "How log entries are written to standard error: lines of text, or one JSON object per line.";

@@ -30,7 +30,7 @@ pub use self::jwk::Algorithm;
 use self::jwt::ParsedToken;
 pub use self::keys::{Source, check_key_file};
 pub use self::tokens::Tokens;
-use crate::client::{Caller, Claims};
+use crate::client::{Caller, Claims, SubjectTokens};
 use crate::clock;
 
 /// The credentials of all agents.
@@ -49,6 +49,9 @@ pub struct Identities {
     pub show_claims: bool,
     /// Unnamed callers are rejected.
     pub required: bool,
+    /// Servers get tokens that are exchanged for callers' JWTs.
+    pub keep_tokens: bool,
+    subject_tokens: Arc<SubjectTokens>,
     known: TokenCache<Bearer>,
 }
 
@@ -204,6 +207,7 @@ impl Identities {
             None => issuer,
         });
         self.issuers = shared.collect();
+        self.subject_tokens = other.subject_tokens.clone();
     }
 
     /// The issuer that a token names. Its signature has not been verified.
@@ -336,9 +340,15 @@ impl Identities {
         let parsed = ParsedToken::read(token)?;
         let issuer = self.issuer_of(&parsed)?;
         let at = self.issuers.iter().position(|one| std::ptr::eq(one, issuer)).unwrap_or_default();
-        let valid = issuer.check(parsed, at, now).await?.map(|claims| Bearer {
-            named: claims::name(&self.claims, issuer.agent_claim(), &claims),
-            claims: Arc::new(Claims::new(claims, self.show_claims, &hash)),
+        let valid = issuer.check(parsed, at, now).await?;
+        let until = valid.until;
+        let valid = valid.map(|claims| {
+            let named = claims::name(&self.claims, issuer.agent_claim(), &claims);
+            let mut claims = Claims::new(claims, self.show_claims, &hash);
+            if self.keep_tokens {
+                claims = claims.with_token(&self.subject_tokens, token, until);
+            }
+            Bearer { named, claims: Arc::new(claims) }
         });
         Ok(self.known.keep(hash, valid, now))
     }

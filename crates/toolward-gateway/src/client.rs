@@ -3,6 +3,7 @@
 
 mod claims;
 pub(crate) mod outlet;
+mod subject_tokens;
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,7 @@ use crate::lock::LockUnpoisoned;
 
 pub use self::claims::Claims;
 pub use self::outlet::Outlet;
+pub use self::subject_tokens::SubjectTokens;
 
 /// The authenticated caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -67,7 +67,7 @@ use self::stalls::Stalls;
 use self::transport::environment::WithheldReport;
 use self::transport::reusable_process::Spare;
 use crate::budget::Reservation;
-use crate::client::{Caller, Client, Owner, Scope, ServerId};
+use crate::client::{Caller, Claims, Client, Owner, Scope, ServerId};
 use crate::lock::LockUnpoisoned;
 use crate::login::grant::Grant;
 use crate::login::{LoginEvent, NeedsLogin};
@@ -150,6 +150,8 @@ pub struct Key {
     pub owner: Owner,
     /// The agent whose credentials are sent, if agents have their own.
     pub agent: Option<Arc<str>>,
+    /// The holder of the JWT for which the server's tokens are exchanged.
+    pub holder: Option<Arc<Claims>>,
     /// The client capabilities that are declared to the server.
     pub declared: ClientCapabilities,
     /// Numbers connections that carry one call at a time, so that a request of the server has one owner.
@@ -227,7 +229,7 @@ impl Server {
     /// The same for requests of one agent.
     pub(crate) fn missing_login_of(&self, agent: Option<&str>) -> Option<NeedsLogin> {
         match &self.definition.reach {
-            Reach::Http(remote) => remote.of(agent).oauth?.needs_login(),
+            Reach::Http(remote) => remote.of(agent, None).oauth?.needs_login(),
             Reach::Child(_) | Reach::InMemory(_) | Reach::Own => None,
         }
     }
@@ -328,6 +330,11 @@ impl Server {
     /// Whether agents have their own credentials for the server.
     fn is_personal(&self) -> bool {
         matches!(&self.definition.reach, Reach::Http(remote) if remote.is_personal())
+    }
+
+    /// Whether its tokens are exchanged for those of callers.
+    fn exchanges(&self) -> bool {
+        matches!(&self.definition.reach, Reach::Http(remote) if remote.exchanges())
     }
 
     /// Whether the server uses the legacy HTTP+SSE transport, as configured or detected.
@@ -723,7 +730,9 @@ fn keys(server: &Server, client: &Client, declared: ClientCapabilities) -> [Key;
             true => Owner::Everyone,
             false => client.owner.clone(),
         };
-        Key { revision, owner, agent, declared: declared.in_era(revision.era()), lane: 0 }
+        let holder = client.caller.claims.clone().filter(|_| server.exchanges());
+        let declared = declared.in_era(revision.era());
+        Key { revision, owner, agent, holder, declared, lane: 0 }
     })
 }
 

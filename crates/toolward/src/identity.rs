@@ -53,6 +53,7 @@ pub(crate) fn identities(
             identities.claims.push(ClaimRule { agent: name, claims: agent.claims.clone() });
         }
     }
+    identities.keep_tokens = config.servers.iter().any(|server| server.exchanges());
     for jwt in &config.jwt {
         let issuer = Issuer::new(settings(config, jwt)?);
         if identities.issuers.iter().any(|known| known.name() == issuer.name()) {

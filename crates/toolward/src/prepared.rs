@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolward_config::config::{
-    Config, Connect, InheritEnv, Naming, Root, Secret, ServerTls, Start, Transport,
+    Config, Connect, InheritEnv, Naming, OAuthGrant, Root, Secret, ServerTls, Start, Transport,
 };
 use toolward_config::{Files, ProcessEnv, sanitize, suggest};
 use toolward_gateway::active::{Active, Setup};
@@ -285,7 +285,11 @@ fn credentials(
     value: &dyn Fn(&Secret) -> Result<String, Failure>,
 ) -> Result<OAuth, Failure> {
     let wrong = |why: &str| {
-        Failure::invalid(format!("error: `oauth.token_url` of the server `{server}`: {why}"))
+        let key = match oauth.grant {
+            OAuthGrant::ClientCredentials => "oauth",
+            OAuthGrant::Exchange { .. } => "exchange",
+        };
+        Failure::invalid(format!("error: `{key}.token_url` of the server `{server}`: {why}"))
     };
     let endpoint = Address::parse(&value(&oauth.token_url)?).map_err(|why| wrong(&why))?;
     if !endpoint.tls && !endpoint.is_loopback() {
@@ -296,7 +300,13 @@ fn credentials(
     let (id, secret) = (value(&oauth.client_id)?, value(&oauth.client_secret)?);
     // The query string may contain a secret.
     let resource = url.split(['?', '#']).next().unwrap_or(url);
-    Ok(OAuth::new(endpoint, &id, &secret, oauth.scope.as_deref(), resource))
+    let scope = oauth.scope.as_deref();
+    Ok(match &oauth.grant {
+        OAuthGrant::ClientCredentials => OAuth::new(endpoint, &id, &secret, scope, resource),
+        OAuthGrant::Exchange { audience } => {
+            OAuth::exchange(endpoint, (&id, &secret), scope, audience.as_deref(), resource)
+        }
+    })
 }
 
 /// How clients of several servers name tools.

@@ -13,6 +13,8 @@ mod claims;
 mod discovery;
 #[path = "identity/endpoint.rs"]
 mod endpoint;
+#[path = "identity/exchange.rs"]
+mod exchange;
 #[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;

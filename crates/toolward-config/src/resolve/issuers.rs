@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::config::{Jwks, Jwt, JwtLogin, Secret};
+use crate::config::{Jwks, Jwt, Secret};
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
@@ -96,11 +96,5 @@ fn issuer(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_
         },
         leeway: duration(node, "leeway", Duration::from_secs(60)),
         agent_claim: node.get("agent_claim").and_then(Node::as_str).map(str::to_owned),
-        login: node.get("login").and_then(|node| {
-            let client_id = Secret::read(reader, node.get("client_id")?, directories)?;
-            let secret = node.get("client_secret");
-            let client_secret = secret.and_then(|node| Secret::read(reader, node, directories));
-            Some(JwtLogin { client_id, client_secret })
-        }),
     })
 }

@@ -148,6 +148,10 @@ fn audit(reader: &mut Reader<'_>, node: Option<&Node<'_>>, directories: &Directo
     let otherwise = Audit { dir: directories.path("audit"), ..Audit::default() };
     let Some(node) = node else { return otherwise };
     let rotate = node.get("rotate").unwrap_or(node);
+    if let (Some(anchor), None) = (node.get("anchor"), node.get("sign")) {
+        let help = "set `audit.sign`: an anchor contains signatures";
+        reader.error(anchor.span, "`anchor` has no effect without `sign`", help);
+    }
     Audit {
         dir: node
             .get("dir")

@@ -38,6 +38,11 @@ fn sink(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>)
     if node.as_str() == Some("stdout") {
         return Some(Sink { name: "stdout".into(), kind: SinkKind::Stdout, max_lag: None });
     }
+    if node.as_str().is_some() {
+        let help = "a sink is `stdout`, or a mapping such as `{syslog: \"tls://HOST:6514\"}`";
+        reader.error(node.span, "this is not a sink", help);
+        return None;
+    }
     node.as_map()?;
     let stated: Vec<&str> =
         KINDS.iter().map(|(kind, _)| *kind).filter(|kind| node.get(kind).is_some()).collect();

@@ -3,8 +3,8 @@
 use toolward_policy::source::{ActionKeysSource, ServerSource};
 
 use crate::config::{
-    BUILTIN_SERVER, CommandTemplate, Connect, EnvFile, InheritEnv, OAuth, PinMode, ResultBytes,
-    Secret, Server, ServerPins, ServerTls, Start, Timeout, Transport,
+    BUILTIN_SERVER, CommandTemplate, Connect, EnvFile, InheritEnv, OAuth, OAuthGrant, PinMode,
+    ResultBytes, Secret, Server, ServerPins, ServerTls, Start, Timeout, Transport,
 };
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
@@ -260,7 +260,16 @@ fn connect(
         (Some((_, command)), None) => {
             reader.reject_keys(
                 node,
-                &["url", "headers", "headers_for", "oauth", "login", "tls", "transport"],
+                &[
+                    "url",
+                    "headers",
+                    "headers_for",
+                    "oauth",
+                    "exchange",
+                    "login",
+                    "tls",
+                    "transport",
+                ],
                 "a server with `command` is not reached over HTTP",
             );
             Some(Connect::Stdio {
@@ -294,13 +303,20 @@ fn connect(
                     _ => None,
                 };
             let headers = headers(reader, node.get("headers"), directories);
-            let oauth =
-                node.get("oauth").and_then(|node| oauth(reader, node, directories)).map(Box::new);
-            if let Some((key, _)) = map.entry("oauth")
+            let token_source = map.entry("exchange").or_else(|| map.entry("oauth"));
+            let oauth = token_source
+                .and_then(|(key, node)| oauth(reader, (&key.name, node), directories))
+                .map(Box::new);
+            if let (Some((key, _)), Some(_)) = (map.entry("exchange"), map.entry("oauth")) {
+                let help = "keep one of them";
+                reader.error(key.span, "both `oauth` and `exchange` set `Authorization`", help);
+            }
+            if let Some((key, _)) = token_source
                 && headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
             {
                 let help = "keep one of them; `headers_for` may set another one for an agent";
-                reader.error(key.span, "both `oauth` and `headers` set `Authorization`", help);
+                let message = format!("both `{}` and `headers` set `Authorization`", key.name);
+                reader.error(key.span, message, help);
             }
             let login = map.entry("login");
             if let Some((key, _)) = login {
@@ -446,7 +462,11 @@ pub(super) fn tls_files(
     ServerTls { ca: path("ca"), identity }
 }
 
-fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Option<OAuth> {
+fn oauth(
+    reader: &mut Reader<'_>,
+    (key, node): (&str, &Node<'_>),
+    directories: &Directories<'_>,
+) -> Option<OAuth> {
     let secret = node.as_map()?.entry("client_secret");
     if let Some((_, value)) = secret
         && value.as_str().is_some_and(|value| !value.contains("${"))
@@ -464,6 +484,12 @@ fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>
         client_id: Secret::read(reader, node.get("client_id")?, directories)?,
         client_secret: Secret::read(reader, secret?.1, directories)?,
         scope: node.get("scope").and_then(Node::as_str).map(str::to_owned),
+        grant: match key {
+            "exchange" => OAuthGrant::Exchange {
+                audience: node.get("audience").and_then(Node::as_str).map(str::to_owned),
+            },
+            _ => OAuthGrant::ClientCredentials,
+        },
     })
 }
 

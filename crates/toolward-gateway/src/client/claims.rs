@@ -1,9 +1,12 @@
 //! Claims of a JWT, and the identity of its holder.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+
+use super::subject_tokens::SubjectTokens;
 
 /// Claims that differ in every token. Rules do not see them: a renewed token belongs to the same caller.
 const PER_TOKEN: [&str; 5] = ["exp", "iat", "nbf", "jti", "auth_time"];
@@ -14,6 +17,8 @@ pub struct Claims {
     /// Only if rules or hooks read them.
     shown: Option<Map<String, Value>>,
     digest: [u8; 32],
+    /// Where the holder's newest JWT is, if servers need it.
+    tokens: Option<Arc<SubjectTokens>>,
 }
 
 impl Claims {
@@ -32,7 +37,29 @@ impl Claims {
             sorted.sort_all_objects();
             digest.update(sorted.to_string());
         }
-        Claims { subject, shown: shown.then_some(claims), digest: digest.finalize().into() }
+        Claims {
+            subject,
+            shown: shown.then_some(claims),
+            digest: digest.finalize().into(),
+            tokens: None,
+        }
+    }
+
+    /// Keeps the JWT itself, so that it can be exchanged for tokens of servers. `until` is when it expires.
+    pub(crate) fn with_token(
+        mut self,
+        tokens: &Arc<SubjectTokens>,
+        jwt: &str,
+        until: u64,
+    ) -> Claims {
+        tokens.keep(self.digest, jwt, until);
+        self.tokens = Some(tokens.clone());
+        self
+    }
+
+    /// The holder's newest JWT.
+    pub(crate) fn token(&self) -> Option<Box<str>> {
+        self.tokens.as_ref()?.of(&self.digest)
     }
 
     /// The `sub` claim.

@@ -98,13 +98,13 @@ impl ServerConnection {
             }
             Reach::Http(remote) if !server.uses_sse() => Transport::Http(http::HttpSession::new(
                 server,
-                remote.of(key.agent.as_deref()),
+                remote.of(key.agent.as_deref(), key.holder.as_ref()),
                 opening,
                 key.revision,
                 signal,
             )),
             _ => Transport::Child(line_transport::Child::new(
-                line_source(server, key.agent.as_deref()),
+                line_source(server, &key),
                 opening,
                 longest,
                 signal,
@@ -249,11 +249,12 @@ impl ServerConnection {
 }
 
 /// The source of messages of a server that does not use Streamable HTTP.
-fn line_source(server: &Server, agent: Option<&str>) -> line_transport::Source {
+fn line_source(server: &Server, key: &Key) -> line_transport::Source {
     let name = server.name();
     let program = match &server.definition.reach {
         Reach::Http(remote) => {
-            return line_transport::Source::Sse(name.into(), remote.of(agent));
+            let remote = remote.of(key.agent.as_deref(), key.holder.as_ref());
+            return line_transport::Source::Sse(name.into(), remote);
         }
         Reach::Child(launch) => LineServer::Process(launch.clone()),
         Reach::InMemory(memory) => LineServer::InMemory(name.into(), memory.clone()),

@@ -125,7 +125,7 @@ impl ListStore {
                 }
             }
             Reach::Http(remote) => {
-                let remote = remote.of(key.agent.as_deref());
+                let remote = remote.of(key.agent.as_deref(), key.holder.as_ref());
                 add(format!("{:?} {:?}", remote.headers, remote.tls).as_bytes());
                 let credentials = remote.oauth.as_deref().map(|oauth| oauth.credentials());
                 add(credentials.unwrap_or_default().as_bytes());
@@ -230,7 +230,14 @@ mod tests {
     fn key(agent: Option<&str>) -> Key {
         let (owner, declared) = (Owner::Everyone, ClientCapabilities::NONE);
         let agent = agent.map(Arc::from);
-        Key { revision: Revision::newest(Era::Modern), owner, agent, declared, lane: 0 }
+        Key {
+            revision: Revision::newest(Era::Modern),
+            owner,
+            agent,
+            holder: None,
+            declared,
+            lane: 0,
+        }
     }
 
     #[test]

@@ -402,7 +402,8 @@ impl OAuth {
             }
             Source::Exchange(credentials, holder) => {
                 // Not a failure of the endpoint: the next request may bring a JWT.
-                let expired = "the caller's JWT has expired, so that no token can be exchanged for it";
+                let expired =
+                    "the caller's JWT has expired, so that no token can be exchanged for it";
                 let failed = |why: String, again: bool| (AskError::Failed(why), again);
                 let jwt = holder.token().ok_or_else(|| failed(expired.into(), false))?;
                 let form = format!("{}&subject_token={}", credentials.form, encoded(&jwt));

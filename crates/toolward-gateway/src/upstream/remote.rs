@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::oauth::OAuth;
+use crate::client::Claims;
 use crate::http_client::{Address, Client, ClientTls};
 
 /// A server over HTTP.
@@ -32,8 +33,13 @@ impl Remote {
         !self.headers_for.is_empty() || self.oauth.as_ref().is_some_and(|oauth| oauth.is_personal())
     }
 
-    /// The server with the headers of one agent.
-    pub(super) fn of(&self, agent: Option<&str>) -> Remote {
+    /// Whether each holder of a JWT has credentials of its own.
+    pub(crate) fn exchanges(&self) -> bool {
+        self.oauth.as_ref().is_some_and(|oauth| oauth.exchanges())
+    }
+
+    /// The server with the headers of one agent, or of the holder of a JWT.
+    pub(super) fn of(&self, agent: Option<&str>, holder: Option<&Arc<Claims>>) -> Remote {
         let mut remote = Remote { headers_for: Vec::new(), ..self.clone() };
         let own = self.headers_for.iter().find(|(name, _)| Some(name.as_str()) == agent);
         for (name, value) in own.into_iter().flat_map(|(_, headers)| headers) {
@@ -43,7 +49,7 @@ impl Remote {
         if remote.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
             remote.oauth = None;
         }
-        remote.oauth = remote.oauth.map(|oauth| oauth.of(agent));
+        remote.oauth = remote.oauth.map(|oauth| oauth.of(agent, holder));
         remote
     }
 
