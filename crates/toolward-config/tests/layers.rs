@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use toolward_config::config::{Connect, Discovery, Naming, Timeout, Token};
+use toolward_config::config::{Connect, Discovery, Metrics, Naming, Timeout, Token};
 use toolward_config::{
     Format, Inline, Level, LoadFailure, LoadedConfig, Loader, Options, PolicyFile, PolicyFlag,
     load_inline,

@@ -18,6 +18,7 @@
 //! | [`redact`] | redaction of a call's arguments |
 //! | [`refusals`] | a limit on the records of an agent's refusals |
 //! | [`space`] | free disk space |
+//! | [`signatures`] | signed heads |
 //! | [`sink_state`] | how far behind sinks are, and which segments they still need |
 //! | [`read`] | reading and verifying the log |
 
@@ -33,6 +34,7 @@ pub mod redact;
 pub mod refusals;
 mod rejected_counter;
 pub mod segment;
+pub mod signatures;
 pub mod sink_state;
 pub mod space;
 mod writer;
@@ -53,6 +55,7 @@ use self::ids::Ids;
 use self::line::Lines;
 use self::refusals::Refusals;
 use self::rejected_counter::RejectedRequests;
+use self::segment::Stream;
 use self::sink_state::SinkState;
 use self::space::Space;
 use self::writer::{Head, How, Writer};
@@ -229,6 +232,11 @@ impl Audit {
     /// Whether calls are refused while the log cannot be written.
     pub fn is_required(&self) -> bool {
         self.required
+    }
+
+    /// The stream that this process writes.
+    pub fn stream(&self) -> Stream {
+        lock(&self.writer).stream().clone()
     }
 
     /// The sinks of the log.

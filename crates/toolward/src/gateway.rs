@@ -87,6 +87,7 @@ pub(crate) fn build(input: Input, prepare: &Prepare) -> Result<(Gateway, Config)
     let mut recording = audit_setup(&config.audit, config.state.as_deref())?;
     recording.sinks = sinks.iter().map(|sink| sink.state.clone()).collect();
     let audit = open_audit(recording)?;
+    sinks::sign(&audit, &config)?;
     sinks::start(&audit, sinks)?;
     let sealer = Arc::new(sealer(&config)?);
     let context = Context {

@@ -29,6 +29,7 @@ mod load;
 mod log;
 mod logins;
 mod metrics;
+mod metrics_listener;
 mod ownership;
 mod pin_review;
 mod pins;

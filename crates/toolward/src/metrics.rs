@@ -13,10 +13,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use toolward_config::config::Telemetry;
 use toolward_config::sanitize;
 use toolward_gateway::audit::Recording;
 use toolward_gateway::audit::sink_state::SinkState;
-use toolward_gateway::metrics::series::{BOUNDS_MICROS, Durations, Labels};
+use toolward_gateway::metrics::series::{BOUNDS_MICROS, Durations, Labels, OTHER, Summable};
 
 use crate::reload::Reloader;
 
@@ -35,6 +36,26 @@ pub(crate) async fn text(reloader: &Reloader) -> String {
 }
 
 type Sums<Value> = BTreeMap<Labels<Arc<str>>, Value>;
+
+/// Sums without the names that are not wanted (`telemetry.labels`), and at most `most` series: beyond it, names become
+/// `_OTHER`.
+fn reduced<Value: Summable>(sums: Sums<Value>, wanted: [bool; 2], most: usize) -> Sums<Value> {
+    let mut left: Sums<Value> = BTreeMap::new();
+    for (mut labels, value) in sums {
+        for (name, wanted) in labels.names.iter_mut().zip(wanted) {
+            if !wanted {
+                *name = "".into();
+            }
+        }
+        if left.len() >= most && !left.contains_key(&labels) {
+            labels.names =
+                labels.names.map(|name| if name.is_empty() { name } else { OTHER.into() });
+            labels.number = None;
+        }
+        left.entry(labels).or_default().add(&value);
+    }
+    left
+}
 
 /// Everything that is exposed, at one point in time.
 #[derive(Debug)]
@@ -76,11 +97,14 @@ impl Snapshot {
             }
         });
         let recording = gateway.context.audit.recording().await;
+        let Telemetry { labels, max_series, .. } = &reloader.begun().telemetry;
+        let (by_agent, by_call) = ([labels.agent, true], [labels.server, labels.tool]);
+        let by_decision = [labels.agent, labels.server];
         let state = reloader.state();
         Snapshot {
-            requests: series.requests.sums(),
-            calls: series.calls.sums(),
-            decisions: series.decisions.sums(),
+            requests: reduced(series.requests.sums(), by_agent, *max_series),
+            calls: reduced(series.calls.sums(), by_call, *max_series),
+            decisions: reduced(series.decisions.sums(), by_decision, *max_series),
             refusals: series.refusals.sums(),
             layers: active.policy.layer_names().map(Into::into).collect(),
             servers: servers.collect(),

@@ -1,4 +1,4 @@
-//! Audit sinks of the configuration.
+//! Audit sinks of the configuration, and the key that signs the log.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use toolward_config::config::{Config, Secret, ServerTls, Sink as Configured, SinkKind};
 use toolward_config::sanitize;
 use toolward_gateway::audit::Audit;
+use toolward_gateway::audit::signatures::{Signing, SigningKey};
 use toolward_gateway::audit::sink_state::SinkState;
 use toolward_gateway::http_client::ClientTls;
 use toolward_gateway::sinks::{Sink, Sinks, Target, syslog};
@@ -28,6 +29,17 @@ pub(crate) fn start(audit: &Audit, sinks: Vec<Sink>) -> Result<(), Failure> {
     }
     let running = Sinks::start(audit.folder(), sinks)?;
     audit.at_close(move || running.finish(FINISH_TIMEOUT));
+    Ok(())
+}
+
+/// Starts to sign the log, if there is a key.
+pub(crate) fn sign(audit: &Arc<Audit>, config: &Config) -> Result<(), Failure> {
+    let Some(file) = &config.audit.sign else { return Ok(()) };
+    let wrong = |why: String| Failure::invalid(format!("error: `audit.sign`: {}", sanitize(&why)));
+    let key = SigningKey::read(&read(file).map_err(wrong)?)
+        .map_err(|error| wrong(format!("{}: {error}", file.display())))?;
+    let signing = Signing::start(audit, key, config.audit.anchor.clone())?;
+    audit.at_close(move || signing.finish(FINISH_TIMEOUT));
     Ok(())
 }
 

@@ -273,7 +273,7 @@ mod tests {
             assert!(!key.doc.contains("this version"), "{path}.{}", key.name);
             key.name != "mcpServers"
         });
-        assert!(unbuilt.len() >= 20, "{}", unbuilt.len());
+        assert!(!unbuilt.is_empty());
         let refused = |content: &Json| {
             let text = Text::new("file", content.to_string());
             let node = yaml::parse(text.content()).unwrap();

@@ -135,6 +135,10 @@ impl Writer {
         Ok(writer)
     }
 
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     /// Keeps segments until these sinks have read them.
     pub(super) fn with_sinks(mut self, sinks: Vec<Arc<SinkState>>) -> Writer {
         self.sinks = sinks;

@@ -77,6 +77,7 @@ pub enum AuditCommand {
     Verify(VerifyArgs),
     Query(QueryArgs),
     Export(ExportArgs),
+    Keygen(AuditKeygenArgs),
 }
 
 /// Check that no record was changed, removed, inserted or moved
@@ -88,8 +89,15 @@ pub enum AuditCommand {
 #[command(after_help = "Examples:
   toolward audit verify
   toolward audit verify --dir /var/lib/toolward/audit --json
-  toolward audit verify --repair")]
+  toolward audit verify --repair
+  toolward audit verify --key ed25519:5f3c… --signatures /mnt/other/audit.signatures")]
 pub struct VerifyArgs {
+    /// Check the signatures of `audit.sign` with this public key, `ed25519:…`
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// The signatures to check, for example those of `audit.anchor`. Default: those next to the log
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub signatures: Option<PathBuf>,
     /// Remove an incomplete last line, and record the repair
     #[arg(long)]
     pub repair: bool,
@@ -97,6 +105,19 @@ pub struct VerifyArgs {
     pub record: RecordArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Create a key that signs the log: `audit.sign`
+///
+/// The file contains the private key, and only its owner can read it. The public key is printed, for
+/// `toolward audit verify --key`: keep it where the gateway cannot write.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward audit keygen /etc/toolward/audit.key")]
+pub struct AuditKeygenArgs {
+    /// The file to create
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// Search the audit log: one row per call, refusal, list or other event, oldest first

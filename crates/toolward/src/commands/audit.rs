@@ -6,6 +6,7 @@ mod csv;
 mod ecs;
 pub(crate) mod explain_id;
 mod export;
+mod keygen;
 mod ocsf;
 pub(crate) mod out;
 mod query;
@@ -21,5 +22,6 @@ pub(crate) fn run(args: AuditArgs) -> Result<u8, Failure> {
         AuditCommand::Verify(args) => verify::run(args),
         AuditCommand::Query(args) => query::run(args),
         AuditCommand::Export(args) => export::run(args),
+        AuditCommand::Keygen(args) => keygen::run(&args),
     }
 }

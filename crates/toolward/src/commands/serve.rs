@@ -27,6 +27,7 @@ use crate::handover::{self, Handover};
 use crate::identity::tls;
 use crate::load::{Input, invalid, options};
 use crate::log;
+use crate::metrics_listener::MetricsListener;
 use crate::ownership;
 use crate::policy_gate::passes;
 use crate::prepared::Prepare;
@@ -114,6 +115,7 @@ pub(crate) fn serve_until_told(
     let socket_files: Vec<PathBuf> = own.filter_map(Socket::path).collect();
     let given_page = |address| given(&Listen::Tcp(address), &mut open);
     let admin = Admin::open(&config, &state, given_page)?;
+    let metrics = MetricsListener::open(&config)?;
     if let Some((address, _)) = open.first() {
         tracing::warn!(target: "serve", "closing an inherited socket that is not in `listen`: {address}");
     }
@@ -173,6 +175,9 @@ pub(crate) fn serve_until_told(
     if let Some(admin) = admin {
         let (asking, ending) = (signals.handle().clone(), ending.clone());
         admin.serve(ServeContext { reloader: &reloader, asking, ending })?;
+    }
+    if let Some(metrics) = metrics {
+        metrics.serve(&reloader)?;
     }
     if let Some(before) = before {
         tracing::info!(target: "handover", "taking over from process {before}");

@@ -58,7 +58,7 @@ const REFUSALS: [(&str, Change); 46] = [
     }),
     ("an unknown key", |config, _| config["lisen"] = json!("127.0.0.1:1")),
     ("a failing test", |config, _| config["tests"] = json!([{"as": "a", "deny": ["s/x"]}])),
-    ("telemetry", |config, _| config["telemetry"] = json!({"otlp": "https://otlp.example/"})),
+    ("telemetry", |config, _| config["telemetry"] = json!({"otlp": "grpc://otlp.example/"})),
     ("methods", |config, _| config["servers"]["s"]["methods"] = json!(["x/y"])),
     ("sinks", |config, _| config["audit"]["sinks"] = json!([{"stdout": true}])),
     ("an unset secret", |config, _| config["agents"]["a"]["tokens"] = json!(["${UNSET}"])),

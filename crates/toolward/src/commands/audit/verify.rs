@@ -8,6 +8,7 @@ use toolward_config::sanitize;
 use toolward_gateway::audit::read::chain::{Finding, Place, Report, verify};
 use toolward_gateway::audit::read::repair::{Repair, repair};
 use toolward_gateway::audit::segment::Stream;
+use toolward_gateway::audit::signatures::{self, signatures_path};
 
 use crate::audit_log::dir::{folder, look};
 use crate::audit_log::progress::Progress;
@@ -36,7 +37,15 @@ pub(super) fn run(args: VerifyArgs) -> Result<u8, Failure> {
         reports.push((found.stream.name(), report));
     }
     progress.end();
-    let whole = reports.iter().all(|(_, report)| report.is_whole());
+    let mut signed = true;
+    if let Some(key) = &args.key {
+        for found in &found {
+            let (holds, said) = signatures_of(&found.stream, key, args.signatures.as_deref())?;
+            signed &= holds;
+            notes.extend(said);
+        }
+    }
+    let whole = signed && reports.iter().all(|(_, report)| report.is_whole());
     let mut out = anstream::stdout();
     if args.output.json {
         writeln!(out, "{}", row::json(&to_json(&folder, &reports, &notes, whole)))?;
@@ -44,6 +53,23 @@ pub(super) fn run(args: VerifyArgs) -> Result<u8, Failure> {
         write!(out, "{}", to_text(&folder, &reports, &notes, whole))?;
     }
     Ok(if whole { exit::OK } else { exit::NO })
+}
+
+/// Checks the signatures of a stream. Returns whether they hold, and a report.
+fn signatures_of(
+    stream: &Stream,
+    key: &str,
+    file: Option<&Path>,
+) -> Result<(bool, Vec<String>), Failure> {
+    let own = signatures_path(stream);
+    let found = signatures::verify(stream, file.unwrap_or(&own), key)
+        .map_err(|error| Failure::invalid(format!("error: signatures: {error}")))?;
+    let mut said = found.problems.clone();
+    if let Some(last) = &found.last {
+        let (name, valid) = (stream.name(), count_of(found.valid, "valid signature"));
+        said.push(format!("{name}: {valid}, the last of {last}; later records are not signed yet"));
+    }
+    Ok((found.problems.is_empty(), said))
 }
 
 /// Repairs a stream; returns a report.
