@@ -4,6 +4,8 @@
 
 #[path = "login/attacks.rs"]
 mod attacks;
+#[path = "login/browser.rs"]
+mod browser;
 #[path = "login/fleet.rs"]
 mod fleet;
 #[path = "login/refresh.rs"]

@@ -81,6 +81,17 @@ impl World {
         fs::write(self.path("toolward.yaml"), config.to_string()).unwrap();
     }
 
+    /// The same configuration with an admin UI, and an MCP endpoint on a Unix socket.
+    pub fn serve_admin(&self, port: u16) {
+        self.configure(&json!({}));
+        let file = self.path("toolward.yaml");
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        config["admin"] = format!("127.0.0.1:{port}").into();
+        config["listen"] = format!("unix:{}", self.path("mcp.sock").display()).into();
+        config["agents"]["a"]["tokens"] = json!(["${AGENT_TOKEN}"]);
+        fs::write(file, config.to_string()).unwrap();
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolward"));
         command
@@ -91,6 +102,7 @@ impl World {
             .env_clear()
             .env("HOME", self.directory.path())
             .env("CLIENT_SECRET", "s3cret")
+            .env("AGENT_TOKEN", "token-of-agent-a-0123456789abcdef")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
