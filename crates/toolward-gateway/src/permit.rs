@@ -179,6 +179,12 @@ impl Permit {
         })
     }
 
+    /// Withdraws the permit: no person is asked about this request, although a rule asks.
+    pub(crate) fn withdraw(self) -> Box<DeniedCall> {
+        let Permit { decision, action, message, .. } = self;
+        Box::new(DeniedCall { why: None, action, decision: Some(decision), message })
+    }
+
     /// The server that the call was decided for.
     pub(crate) fn server(&self) -> ServerId {
         self.server
@@ -263,6 +269,13 @@ pub struct DeniedCall {
     /// `None` if the agent's listing does not contain the tool.
     pub decision: Option<CallDecision>,
     pub message: Message,
+}
+
+impl DeniedCall {
+    /// Whether it is denied only because a person would have to be asked.
+    pub(crate) fn asks(&self) -> bool {
+        self.decision.as_ref().is_some_and(|decision| decision.decision.verdict == Verdict::Ask)
+    }
 }
 
 /// A request to a server, before it has an id there.

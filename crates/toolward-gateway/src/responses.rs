@@ -172,6 +172,15 @@ pub fn resource_not_found(id: &Id, era: Era, uri: &str, decision: &str) -> Answe
     Answer::from(body).error("resource_not_found")
 }
 
+/// The response to a completion whose prompt or resource needs the approval of a person: no values.
+pub(crate) fn no_completion(id: &Id, era: Era) -> Answer {
+    let mut result = json!({"completion": {"values": [], "total": 0, "hasMore": false}});
+    if era == Era::Modern {
+        result["resultType"] = json!("complete");
+    }
+    result_body(id, result.to_string().as_bytes()).into()
+}
+
 /// The response to an allowed call that failed.
 pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
     let (error, message) = match failure {

@@ -283,7 +283,7 @@ impl View {
     }
 
     /// Decides about a completion, which follows the prompt or template that it refers to: it is allowed if that is
-    /// listed.
+    /// listed, unless a person has to approve each use.
     pub(crate) fn decide_reference(
         &self,
         rules: Rules<'_>,
@@ -312,7 +312,12 @@ impl View {
             let denies = would.verdict == Verdict::Deny && listing.verdict != Verdict::Deny;
             denies.then(|| Would::instead_of(&listing, shadow, would)).flatten()
         });
-        let decision = Decision { verdict: Verdict::Allow, ..listing };
+        // A task was approved when it was made. Values of a prompt that nobody approved are not shown.
+        let verdict = match (listing.verdict, other) {
+            (Verdict::Ask, None) => Verdict::Ask,
+            _ => Verdict::Allow,
+        };
+        let decision = Decision { verdict, ..listing };
         let (agent, server, subject) = (caller.agent.as_deref(), &*of.name, &*listed.original);
         let about = About { agent, server, subject, action: None };
         let explanation = Explanation::new(rules.policy, rules.hits, &decision, about);

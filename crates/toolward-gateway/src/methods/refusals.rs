@@ -52,6 +52,9 @@ pub(crate) async fn deny(
     let can_ask = client.era() == Era::Modern && client.caller.claims.is_some();
     let scope = refusal.scope().filter(|_| can_ask);
     let answer = match context.audit.record_ticket(&ticket, "refusal", name, &facts).await {
+        Ok(()) if subject == PolicySubject::Completion && denied.asks() => {
+            responses::no_completion(id, client.era())
+        }
         Ok(()) if let Some(scope) = scope => responses::insufficient_scope(id, &refusal, scope),
         Ok(()) if subject == PolicySubject::Resource || view.kind() == ListKind::Resources => {
             responses::resource_not_found(id, client.era(), name, &ticket.id)

@@ -195,6 +195,33 @@ async fn completion_follows_the_prompt_it_refers_to() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn completion_of_a_prompt_that_needs_approval_is_empty_and_asks_no_one() {
+    let rules = "allow: {servers: [s], prompts: {s: [{prompt: secret, ask: true}, review]}}";
+    let config = format!("servers: {{s: {{command: x}}}}\nagents: {{dev: {{{rules}}}}}\n");
+    for server in prompts(&["review", "secret"]) {
+        let gate = gate(&config, &server).start();
+        for kind in Kind::ALL {
+            let client = gate.client(kind).await;
+            let complete = |name: &str| {
+                let argument = json!({"name": "topic", "value": "o"});
+                json!({"ref": {"type": "ref/prompt", "name": name}, "argument": argument})
+            };
+            let answer = client.request("completion/complete", complete("s__review")).await;
+            assert_eq!(answer["result"]["completion"]["values"], json!(["one", "two"]), "{answer}");
+            let empty = client.request("completion/complete", complete("s__secret")).await;
+            let none = json!({"values": [], "total": 0, "hasMore": false});
+            assert_eq!(empty["result"]["completion"], none, "{kind:?} {empty}");
+        }
+        let received = server.received("completion/complete");
+        assert!(received.iter().all(|one| one["params"]["ref"]["name"] == "review"));
+        let asked = gate.records().await;
+        let refused = asked.iter().filter(|record| record["kind"] == "refusal");
+        assert_eq!(refused.count(), 4, "each is recorded");
+        assert!(!asked.iter().any(|record| record["kind"] == "approval"), "{asked:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn capabilities_are_what_the_policy_can_allow() {
     let server = Server::legacy(&["echo"]);
     server.set_prompts(&["review"]);

@@ -36,7 +36,12 @@ pub(super) async fn authorize(
             return Err(Some(responses::bad_params(&envelope.id, client.era(), why)));
         }
     };
+    let is_completion = envelope.row.subject == PolicySubject::Completion;
     let mut denied = match decided {
+        // A person approves uses, not keystrokes.
+        Ok(authorization) if is_completion && !authorization.permit.asks().rules.is_empty() => {
+            authorization.permit.withdraw()
+        }
         Ok(authorization)
             if asked_by.as_deref().is_some_and(|asked| asked != authorization.server.name()) =>
         {
