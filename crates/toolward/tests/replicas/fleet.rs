@@ -359,10 +359,10 @@ fn check(seen: &Seen, executed: &Executed, gates: &[Gate], elapsed: f64) {
     );
     for gate in gates {
         let output = Command::new(env!("CARGO_BIN_EXE_toolward"))
-            .args(["audit", "verify"])
+            .args(["audit", "verify", "--dir"])
             .arg(gate.file("audit"))
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{output:?}");
     }
 }
