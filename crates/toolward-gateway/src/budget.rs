@@ -401,6 +401,20 @@ mod tests {
     }
 
     #[test]
+    fn only_so_many_requests_of_one_agent_wait() {
+        let budget = Budget::new(400);
+        let (a, b) = (budget.account(agent("a").as_ref()), budget.account(agent("b").as_ref()));
+        let first = a.try_wait(2);
+        let second = a.try_wait(2);
+        assert!(first.is_some() && second.is_some());
+        assert!(a.try_wait(2).is_none());
+        assert!(b.try_wait(2).is_some(), "another agent is not affected");
+        drop(first);
+        assert!(a.try_wait(2).is_some(), "an answered request makes room");
+        drop(second);
+    }
+
+    #[test]
     fn an_agent_gets_its_share_and_no_more() {
         let budget = Budget::new(400);
         let a = budget.account(agent("a").as_ref());
