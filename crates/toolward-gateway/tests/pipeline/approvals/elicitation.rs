@@ -78,7 +78,7 @@ async fn a_person_approves_in_a_trusted_client() {
             (&json!("approved"), &json!("elicitation"), &json!("the person at the client"))
         );
         assert_eq!(gate.record("intent").await["approved_via"], "elicitation", "{kind:?}");
-        assert!(gate.tickets().is_empty() && gate.grants().is_empty(), "{kind:?}");
+        assert!(gate.tickets().await.is_empty() && gate.grants().await.is_empty(), "{kind:?}");
     }
 }
 
@@ -149,7 +149,7 @@ async fn a_client_that_the_operator_does_not_trust_is_not_asked() {
                 client.request("tools/call", params).await;
             }
             assert!(server.received("tools/call").is_empty(), "{what} {kind:?}");
-            assert!(gate.grants().is_empty(), "{what} {kind:?}");
+            assert!(gate.grants().await.is_empty(), "{what} {kind:?}");
         }
     }
 }
@@ -175,7 +175,7 @@ async fn a_response_of_another_session_decides_nothing() {
         let response = json!({"jsonrpc": "2.0", "id": question["id"], "result": approving()});
         other.send(&response).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(gate.ticket().await.is_pending() && gate.grants().is_empty(), "{kind:?}");
+        assert!(gate.ticket().await.is_pending() && gate.grants().await.is_empty(), "{kind:?}");
         assert!(server.received("tools/call").is_empty(), "{kind:?}");
         asked.send(&response).await;
         assert!(is_done(&waits.answer().await), "{kind:?}");

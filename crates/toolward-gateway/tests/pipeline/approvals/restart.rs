@@ -59,9 +59,9 @@ async fn grants_of_rules_that_changed_meanwhile_are_void() {
     let server = Server::legacy(&["echo"]);
     let start = |config: &str| gate(config, &server).approvals_in(state.path()).start();
     granted(&start(&asks())).await;
-    assert_eq!(start(&asks()).grants().len(), 1);
+    assert_eq!(start(&asks()).grants().await.len(), 1);
     drop(start(&allow("echo")));
-    assert!(start(&asks()).grants().is_empty());
+    assert!(start(&asks()).grants().await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +76,7 @@ async fn two_gateways_share_tickets_and_redeem_a_grant_once() {
     assert_eq!(other.ticket().await.id, ticket.id);
     other.approve(&ticket, Scope::Call).await.unwrap();
     assert!(is_done(&call.answer().await), "the decision of the other gateway arrives");
-    assert!(other.grants().await.is_empty() && one.grants().is_empty());
+    assert!(other.grants().await.is_empty() && one.grants().await.is_empty());
     let again = other.client(Kind::StdioLegacy).await.call("echo").await;
     assert_eq!(data(&again)["error"], "approval_pending", "{again}");
     assert_eq!(server.received("tools/call").len(), 1);
@@ -123,7 +123,7 @@ async fn a_damaged_grant_permits_nothing() {
     let server = Server::legacy(&["echo"]);
     let start = || gate(&asks(), &server).approvals_in(state.path()).start();
     granted(&start()).await;
-    assert_eq!(start().grants().len(), 1);
+    assert_eq!(start().grants().await.len(), 1);
     let grant = files(state.path())
         .into_iter()
         .find(|file| file.to_string_lossy().contains("/grants/"))
@@ -135,12 +135,12 @@ async fn a_damaged_grant_permits_nothing() {
         "[]".into(),
     ] {
         std::fs::write(&grant, damage).unwrap();
-        assert!(start().grants().is_empty());
+        assert!(start().grants().await.is_empty());
     }
     // A copy under another name is not a second grant.
     std::fs::write(&grant, &text).unwrap();
     std::fs::write(grant.with_file_name("AAAAAAAA.json"), &text).unwrap();
-    assert_eq!(start().grants().len(), 1);
+    assert_eq!(start().grants().await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
