@@ -41,7 +41,7 @@ pub(crate) fn main(words: &[&str]) -> ExitCode {
     let mut command = Command::new(cargo);
     command.args(["mutants", "--package", "toolward-policy", "--test-package", "toolward-policy"]);
     // One job: a mutant that loops forever is ended by its timeout, which other load would distort.
-    command.args(["--jobs", "1", "--baseline", "run"]);
+    command.args(["--jobs", "1", "--baseline", "run", "--minimum-test-timeout", "120"]);
     command.args(["--shard", shard, "--sharding", "round-robin"]);
     command.args(["--profile", "mutants", "--test-tool", "nextest"]);
     command.args(["--output", "target/mutants"]).args(files);

@@ -147,6 +147,15 @@ fn a_condition_that_fails_skips_an_allow_and_matches_a_deny() {
 }
 
 #[test]
+fn an_agent_that_a_pattern_stands_for_has_a_plain_name() {
+    let agents = json!({"ci-*": {"allow": {"servers": ["s"]}}});
+    let policy = random::policy(&json!({"agents": agents, "patterns": true}));
+    let answer = never(&policy, &Subjects::default(), Family::Tools, "x", false);
+    let Ever::Yes(witness) = answer else { panic!("{answer:?}") };
+    assert_eq!(witness.point.agent.as_deref(), Some("ci-"));
+}
+
+#[test]
 fn never_is_never_wrong() {
     let world = world();
     let mut random = Random(11);
