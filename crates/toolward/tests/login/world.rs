@@ -328,7 +328,7 @@ impl Gateway {
     /// The next response.
     pub fn response(&mut self) -> Value {
         loop {
-            let message = self.lines.recv_timeout(TIMEOUT).expect("the gateway responds");
+            let message = self.lines.recv_timeout(TIMEOUT).unwrap();
             match message.get("id") {
                 Some(_) => return message,
                 None => self.notifications.push(message),
