@@ -1,6 +1,6 @@
 //! The newest JWT of each holder, for servers whose tokens are exchanged for it (RFC 8693).
 //!
-//! Clients renew their JWTs while sessions and connections go on, so these do not keep a JWT themselves.
+//! Clients renew their JWTs while sessions and connections stay open, so these do not keep a JWT themselves.
 
 use std::sync::Mutex;
 
@@ -29,7 +29,7 @@ impl SubjectTokens {
         if all.len() >= MAX_HOLDERS && !all.contains_key(&holder) {
             let now = clock::seconds();
             all.retain(|_, one| now < one.until);
-            // Whoever is removed is added again with the next request after the JWT is verified again.
+            // A holder that is removed is added again when its next JWT is verified.
             let oldest = all.iter().min_by_key(|(_, one)| one.until).map(|(holder, _)| *holder);
             if let Some(oldest) = oldest.filter(|_| all.len() >= MAX_HOLDERS) {
                 all.remove(&oldest);
