@@ -65,7 +65,8 @@ impl Tokens {
     pub(crate) fn remaining(&self, now: u64) -> (u64, u64) {
         let Some(expires) = self.expires else { return (u64::MAX, u64::MAX) };
         let lifetime = expires.saturating_sub(self.issued);
-        let refresh = expires.saturating_sub(REFRESH_AHEAD.min(lifetime / 4));
+        // Times are whole seconds, so that a token of few seconds needs one of them.
+        let refresh = expires.saturating_sub(REFRESH_AHEAD.min((lifetime / 4).max(1)));
         // A clock that was set back must not keep a token alive for longer than its lifetime.
         let left = |until: u64| until.saturating_sub(now).min(lifetime);
         (left(refresh), left(expires))

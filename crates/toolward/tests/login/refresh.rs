@@ -26,8 +26,8 @@ fn a_token_is_refreshed_before_it_expires_and_if_the_server_rejects_it() {
 
 #[test]
 fn tokens_of_fifteen_seconds_are_refreshed_ahead() {
-    // With two seconds instead, so that the test is quick.
-    let world = World::with(json!({"lifetime": 2}), json!({}));
+    // With four seconds instead, so that the test is quick.
+    let world = World::with(json!({"lifetime": 4}), json!({}));
     world.logged_in();
     let mut gateway = world.gateway();
     eventually("two refreshes", || {
