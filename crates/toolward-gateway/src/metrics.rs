@@ -14,7 +14,7 @@
 pub mod calls;
 pub mod lifecycle;
 mod per_thread;
-pub mod rule_hits;
+pub(crate) mod rule_hits;
 pub mod series;
 pub mod shadow;
 pub mod unlisted;
