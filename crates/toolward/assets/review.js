@@ -1,4 +1,4 @@
-// Proposed changes and changed definitions: copying, and no second click while a request is under way.
+// Proposed changes and changed definitions: copying, and no second click while a request is in flight.
 "use strict";
 
 (() => {
