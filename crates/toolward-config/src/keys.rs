@@ -432,7 +432,7 @@ table! { POLICY_FILE:
     "key": Name("a public key") =>
         "The public key that verifies the bundle: `ed25519:HEX`.";
     "poll": Duration, default("30s") =>
-        "How often a newer bundle is looked for.";
+        "The interval at which a newer bundle is looked for.";
     "shadow": Bool, default("false") =>
         "Record what the layer would have decided, without applying it.";
 }

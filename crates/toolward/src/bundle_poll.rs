@@ -13,7 +13,7 @@ use toolward_gateway::http_client::{Address, Download, download};
 use crate::bundles::{Candidate, TIMEOUT};
 use crate::reload::Reloader;
 
-/// How often the sources are looked at, to find the one that is due.
+/// The interval at which the sources are checked for one that is due.
 const TICK: Duration = Duration::from_millis(250);
 
 /// What is known about a source.

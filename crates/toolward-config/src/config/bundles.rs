@@ -13,7 +13,7 @@ use crate::diagnostics::text::Mark;
 pub struct BundleSource {
     pub url: String,
     pub key: BundleKey,
-    /// How often a newer one is looked for.
+    /// The interval at which a newer one is looked for.
     pub poll: Duration,
     pub mark: Mark,
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// Executed calls: how often each number was executed, by tool.
+/// Executed calls: the number of executions of each, by tool.
 #[derive(Clone, Default)]
 pub struct Executed(Arc<Mutex<HashMap<(String, u64), u32>>>);
 

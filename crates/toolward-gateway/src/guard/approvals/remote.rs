@@ -30,11 +30,11 @@ use crate::lock::LockUnpoisoned;
 use crate::opaque_id::Sealer;
 use crate::random;
 
-/// How often changes are looked for that were not announced.
+/// The interval at which changes are looked for that were not announced.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Changes that wait; more are refused.
 const MAX_WAITING: usize = 4096;
-/// How often a change is attempted if other gateways are faster.
+/// Attempts to make a change while other gateways are faster.
 const MAX_ATTEMPTS: u32 = 32;
 /// The timeout of one operation of the store.
 const TIMEOUT: Duration = Duration::from_secs(3);
