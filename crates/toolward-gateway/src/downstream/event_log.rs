@@ -49,7 +49,7 @@ struct Inner {
     closing: Option<Closing>,
 }
 
-/// The readers that end although the stream goes on: the client is to poll it.
+/// The readers that end although the stream continues: the client is to poll it.
 #[derive(Debug, Clone, Copy)]
 struct Closing {
     /// The newest of them.
@@ -99,7 +99,7 @@ impl EventLog {
         self.changed.notify_waiters();
     }
 
-    /// Ends the reader of the moment after the events so far. The stream goes on, and the client is told to
+    /// Ends the reader of the moment after the events so far. The stream continues, and the client has to
     /// resume it after a delay.
     pub(super) fn close_reader(&self, retry: Duration) {
         let mut inner = self.inner();
