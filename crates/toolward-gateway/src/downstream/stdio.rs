@@ -270,7 +270,7 @@ impl Connection {
         let notes = Notes::Connection(self.out.clone(), self.account.clone());
         let work = async move {
             let answer = match era {
-                Era::Modern => gateway.answer_stateless(request, notes).await,
+                Era::Modern => gateway.clone().answer_stateless(request, notes).await,
                 Era::Legacy => gateway.answer(request, &notes).await,
             };
             // The id may be reused from here on.
