@@ -1,6 +1,6 @@
 //! `cargo xtask dist`: the packages of a release, in `target/dist`.
 //!
-//! All packages contain the same binary, which is built once, from a copy of the source: the working tree may
+//! All packages but the static one contain the same binary, which is built once, from a copy of the source: the working tree may
 //! change during the build, and `cargo xtask dist check` builds it again from the same copy in another directory.
 //! Maturin builds it, with Zig as the linker, for an old glibc: the wheel needs that anyway.
 
@@ -14,6 +14,7 @@ mod npm;
 mod oci;
 mod sbom;
 mod source;
+mod static_binary;
 mod sums;
 
 use std::path::{Path, PathBuf};
@@ -31,9 +32,10 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// A step with its name.
 type Part = (&'static str, fn(&Dist) -> Result<()>);
 
-/// In the order in which they are made. All others package the binary that was built last.
-const PARTS: [Part; 6] = [
+/// In the order in which they are made. Others than `static` package the binary that was built last.
+const PARTS: [Part; 7] = [
     ("binary", binary::build),
+    ("static", static_binary::build),
     ("crates", crates::package),
     ("npm", npm::pack),
     ("debian", debian::package),

@@ -1,6 +1,6 @@
 //! The program, the wheel that it is built for, and the archive for downloads.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Dist, Result, TARGET, copy, licenses, list, read, remove, run, write};
@@ -21,12 +21,7 @@ pub(super) fn build(dist: &Dist) -> Result<()> {
 
 /// Builds the wheel, and with it the program. No path of this machine gets into the program.
 pub(super) fn compile(dist: &Dist, source: &Path, build: &Path, wheels: &Path) -> Result<()> {
-    let home = std::env::var_os("CARGO_HOME")
-        .map(Into::into)
-        .or_else(|| Some(std::env::home_dir()?.join(".cargo")));
-    let home = home.ok_or("there is no home directory")?;
-    let remapped = [(source, "/toolward"), (home.as_path(), "/cargo"), (build, "/build")];
-    let flags = remapped.map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
+    let flags = remapped(source, build)?;
     let tools = dist.tools.join("python/bin");
     let path = std::env::var("PATH").unwrap_or_default();
     let mut maturin = dist.command(tools.join("maturin"));
@@ -35,6 +30,17 @@ pub(super) fn compile(dist: &Dist, source: &Path, build: &Path, wheels: &Path) -
     maturin.env("PATH", format!("{}:{path}", tools.display()));
     maturin.env("CARGO_TARGET_DIR", build).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     run(maturin.current_dir(source.join("packaging/pypi")))
+}
+
+/// Flags of the compiler that replace paths of this machine.
+pub(super) fn remapped(source: &Path, build: &Path) -> Result<Vec<String>> {
+    let home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let home = home.ok_or("there is no home directory")?;
+    let paths = [(source, "/toolward"), (home.as_path(), "/cargo"), (build, "/build")];
+    let flag = |(from, to): (&Path, &str)| format!("--remap-path-prefix={}={to}", from.display());
+    Ok(paths.map(flag).into())
 }
 
 /// Manual pages, completions and licenses, for the archive and the Debian package.

@@ -13,6 +13,7 @@ mod npm;
 mod pypi;
 mod reproducible;
 mod root;
+mod static_binary;
 mod units;
 
 use std::process::Command;
@@ -20,10 +21,11 @@ use std::time::Instant;
 
 use super::{Dist, Part, Result, image as images, run as run_command};
 
-const CHECKS: [Part; 8] = [
+const CHECKS: [Part; 9] = [
     ("files", files::check),
     ("units", units::check),
     ("binary", binary::check),
+    ("static", static_binary::check),
     ("npm", npm::check),
     ("pypi", pypi::check),
     ("debian", debian::check),

@@ -2,9 +2,10 @@
 //! only that.
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use toolward_testkit::echo::{self, Server};
 
@@ -46,9 +47,17 @@ pub(super) fn check(dist: &Dist) -> Result<()> {
     }
     let loader = "ld-linux-x86-64.so.2";
     root.add(&debian.join(libraries).join(loader), &format!("lib64/{loader}"))?;
+    resolves_names(&root, &folder)?;
+
+    let command = || Command::new(&program);
+    let path = program.display().to_string();
+    Installed { command: &command, program: &path, version: &dist.version, folder: &folder }.works()
+}
+
+/// The program of a file system calls a tool of a server that it knows by its host name.
+pub(super) fn resolves_names(root: &Root, folder: &Path) -> Result<()> {
     root.write("etc/resolv.conf", "nameserver 127.0.0.1\n")?;
     root.directory("state", 1000)?;
-
     let asked = name_server()?;
     let server = Server::new(&echo::tools(1, 0)).and_then(echo::http::start);
     let server = server.map_err(|error| format!("the echo server: {error}"))?;
@@ -62,19 +71,15 @@ pub(super) fn check(dist: &Dist) -> Result<()> {
         ),
     )?;
     let mut serve = root.command("1000:1000", "/toolward");
-    let gateway = Gateway::start(serve.args(["serve", "-c", "/toolward.yaml"]), &folder)?;
+    let gateway = Gateway::start(serve.args(["serve", "-c", "/toolward.yaml"]), folder)?;
     gateway.call("echo__echo")?;
     gateway.end()?;
     let asked = asked.load(Ordering::Relaxed);
-    expect(asked > 0, || format!("the name server was never asked for {HOST}"))?;
-
-    let command = || Command::new(&program);
-    let path = program.display().to_string();
-    Installed { command: &command, program: &path, version: &dist.version, folder: &folder }.works()
+    expect(asked > 0, || format!("the name server was never asked for {HOST}"))
 }
 
 /// No symbol is newer than the oldest glibc that packages promise to work with.
-fn old_glibc(program: &std::path::Path) -> Result<()> {
+fn old_glibc(program: &Path) -> Result<()> {
     let symbols = read(Command::new("objdump").arg("--dynamic-syms").arg(program))?;
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
         let version =
@@ -86,11 +91,18 @@ fn old_glibc(program: &std::path::Path) -> Result<()> {
     expect(newest <= GLIBC, || format!("the program needs glibc {}.{}", newest.0, newest.1))
 }
 
-/// A name server that knows one name; returns a counter of queries for it.
+/// A name server that knows one name, started once; returns a counter of queries for it.
 fn name_server() -> Result<Arc<AtomicUsize>> {
+    static SHARED: Mutex<Option<Arc<AtomicUsize>>> = Mutex::new(None);
+    let mut shared = SHARED.lock().map_err(|_| "the name server ended")?;
+    if let Some(asked) = &*shared {
+        asked.store(0, Ordering::Relaxed);
+        return Ok(asked.clone());
+    }
     let socket = UdpSocket::bind("127.0.0.1:53").map_err(|error| format!("port 53: {error}"))?;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
+    *shared = Some(asked.clone());
     std::thread::spawn(move || {
         let mut packet = [0; 512];
         while let Ok((length, client)) = socket.recv_from(&mut packet) {
