@@ -3,8 +3,7 @@
 use super::*;
 use serde_json::json;
 
-// TODO: over HTTP, a hand-sent response of the own session does not release the call in this test; not diagnosed yet.
-const LEGACY_KINDS: [Kind; 1] = [Kind::StdioLegacy];
+const LEGACY_KINDS: [Kind; 2] = [Kind::StdioLegacy, Kind::HttpLegacy];
 const MODERN_KINDS: [Kind; 2] = [Kind::StdioModern, Kind::HttpModern];
 
 /// A configuration in which the operator trusts the client of the agent.
@@ -159,8 +158,7 @@ async fn a_client_that_the_operator_does_not_trust_is_not_asked() {
 async fn a_response_of_another_session_decides_nothing() {
     for kind in LEGACY_KINDS {
         let server = Server::legacy(&["echo"]);
-        // Paused time advances while sockets are read.
-        let gate = gate(&asking().replace("hold: 5s", "hold: 80s"), &server).start();
+        let gate = gate(&asking(), &server).start();
         let asked = gate.asked_client(kind, forms(), |_| None).await;
         let other = gate.asked_client(kind, forms(), |_| None).await;
         let waits = asked.begin_call("echo", json!({}));

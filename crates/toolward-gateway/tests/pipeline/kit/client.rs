@@ -218,7 +218,11 @@ impl Client {
 
     async fn post(&self, message: &Value) -> Reply {
         let client = self.clone();
+        // As it arrives: a test may respond by hand while the request waits.
         let on_message = move |message: &Value| {
+            if message.get("method").is_some() {
+                client.notifications.lock().unwrap().push(message.clone());
+            }
             if let Some(response) = respond(&client.responder, message) {
                 let client = client.clone();
                 tokio::spawn(async move { client.send(&response).await });
@@ -246,11 +250,8 @@ impl Client {
             match &client.transport {
                 Transport::Stdio(lines) => lines.request(id, &message).await,
                 Transport::Http { .. } => {
-                    let mut messages = client.post(&message).await.messages();
-                    let at = messages.iter().position(|one| one.get("method").is_none());
-                    let answer = at.map(|at| messages.remove(at));
-                    client.notifications.lock().unwrap().extend(messages);
-                    answer
+                    let messages = client.post(&message).await.messages();
+                    messages.into_iter().find(|one| one.get("method").is_none())
                 }
             }
         });
