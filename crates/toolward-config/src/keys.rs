@@ -332,7 +332,7 @@ table! { LOGIN:
         "The id of an OAuth client that is registered at the provider.";
     "client_secret": Secret =>
         "Its secret: `${NAME}` or `${file:PATH}`.";
-    "scope": Name("a scope"), default("what the server asks for") =>
+    "scope": Name("a scope"), default("as requested by the server") =>
         "Scopes to request, separated by spaces.";
     "flow": Word(&["browser", "device", "paste"]), default("browser") =>
         "How a person logs in: `browser` on this machine, `device` with a code in any browser, or `paste` with any \

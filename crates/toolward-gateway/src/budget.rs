@@ -410,7 +410,7 @@ mod tests {
         assert!(a.try_wait(2).is_none());
         assert!(b.try_wait(2).is_some(), "another agent is not affected");
         drop(first);
-        assert!(a.try_wait(2).is_some(), "an answered request makes room");
+        assert!(a.try_wait(2).is_some(), "an answered request returns its bytes");
         drop(second);
     }
 

@@ -107,7 +107,7 @@ struct Waiting {
     closed: Option<Duration>,
 }
 
-/// What a stream is sent besides the response.
+/// Messages on a stream besides the response.
 #[derive(Debug)]
 pub(crate) enum StreamItem {
     Note(Note),

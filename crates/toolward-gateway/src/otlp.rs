@@ -71,7 +71,7 @@ impl Exporter {
     }
 }
 
-/// What sends the signals: this program on this machine.
+/// The source of the signals: this program on this machine.
 pub(crate) fn resource() -> Resource {
     let host = rustix::system::uname();
     let attributes = vec![

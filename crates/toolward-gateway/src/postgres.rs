@@ -3,8 +3,8 @@
 //! A [`Database`] is an address with at most one connection, which is opened on first use and
 //! again after it was lost. Every step has a timeout. Certificates are verified as for HTTP: with
 //! the system's roots, or those of `sslrootcert`. Unlike libpq, a connection beyond this machine
-//! uses TLS unless the URL says `sslmode=disable` or `prefer`: a password must not be sent to
-//! whoever answers.
+//! uses TLS unless the URL has `sslmode=disable` or `prefer`: a password must not be sent to an
+//! unverified server.
 
 mod migrate;
 mod tls;
@@ -105,7 +105,7 @@ impl Settings {
                         }
                     }
                     Some(Ok(_)) => {}
-                    // The client reports the loss to whoever uses it.
+                    // The next query on the client fails and reports the loss.
                     Some(Err(_)) | None => return,
                 }
             }
@@ -253,7 +253,7 @@ impl Database {
         &self.settings
     }
 
-    /// The connection; a new one if there is none or it was lost.
+    /// The connection; a new one at first and after it was lost.
     pub async fn client(&self) -> Result<Arc<Client>, Error> {
         let mut state: MutexGuard<'_, State> = self.state.lock().await;
         if let Some(client) = state.client.as_ref().filter(|client| !client.is_closed()) {

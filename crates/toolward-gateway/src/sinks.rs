@@ -44,7 +44,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The pause between looks at a log without new records.
 const IDLE_DELAY: Duration = Duration::from_millis(100);
-/// How often the directory is searched for streams that nobody reads.
+/// The interval at which the directory is searched for streams without a reader.
 const SCAN_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a quiet connection must last before what was sent over it counts as received.
 const QUIET: Duration = Duration::from_secs(10);
@@ -123,7 +123,7 @@ impl Sinks {
         Ok(Sinks { stop, ended, running })
     }
 
-    /// Waits until the sinks have delivered everything, at most for a time. What is left is
+    /// Waits until the sinks have delivered everything, at most for a time. The rest is
     /// delivered by the next process.
     pub fn finish(&self, at_most: Duration) {
         self.stop.store(true, Ordering::Release);

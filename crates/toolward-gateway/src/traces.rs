@@ -63,7 +63,7 @@ pub struct Span {
     pub(crate) facts: Facts,
 }
 
-/// What the stages of a request learn about it.
+/// Attributes of a request, added by the stages it passes.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Facts {
     pub(crate) agent: Option<Arc<str>>,

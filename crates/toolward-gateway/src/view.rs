@@ -312,7 +312,7 @@ impl View {
             let denies = would.verdict == Verdict::Deny && listing.verdict != Verdict::Deny;
             denies.then(|| Would::instead_of(&listing, shadow, would)).flatten()
         });
-        // A task was approved when it was made. Values of a prompt that nobody approved are not shown.
+        // A task was approved when it was made. Values of a prompt that no one approved are not shown.
         let verdict = match (listing.verdict, other) {
             (Verdict::Ask, None) => Verdict::Ask,
             _ => Verdict::Allow,

@@ -17,7 +17,7 @@ const CLAIMS: [&str; 2] = ["scope", "scp"];
 pub(crate) struct RequiredScopes(Box<[Box<str>]>);
 
 impl RequiredScopes {
-    /// Scopes separated by spaces. `None` if there are none, or one has characters that RFC 6749 excludes.
+    /// Scopes separated by spaces. `None` if the text is empty, or a scope has characters that RFC 6749 excludes.
     pub(crate) fn parse(written: &str) -> Option<RequiredScopes> {
         let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
         let scopes: Box<[Box<str>]> =

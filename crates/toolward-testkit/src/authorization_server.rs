@@ -127,7 +127,7 @@ impl AuthorizationServer {
         self.state.inner().held
     }
 
-    /// What a protected server would read from this `Authorization` header.
+    /// The access token in this `Authorization` header, if a protected server would accept it.
     pub fn valid(&self, authorization: &str) -> Option<AccessToken> {
         self.state.valid(authorization)
     }

@@ -41,7 +41,7 @@ enum Testkit {
     /// Serve a fake authorization server and an MCP server that it protects
     ///
     /// The first line of output is the issuer, the second the MCP server's URL. Requests to
-    /// `/control/…` change switches and return what was seen; see the module
+    /// `/control/…` change switches and return the received requests; see the module
     /// `authorization_server`.
     AuthorizationServer {
         /// Address of the authorization server; port 0 selects a free port

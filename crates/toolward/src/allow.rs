@@ -14,7 +14,7 @@ use crate::policy_gate;
 use crate::reads::Reads;
 use crate::report::points;
 
-/// What a change permits.
+/// The tools and calls that a change permits.
 pub(crate) struct Effect {
     /// The tools that the agent sees in addition, or with fewer conditions.
     pub(crate) gained: Vec<(String, Verdict)>,

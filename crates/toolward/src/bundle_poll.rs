@@ -16,7 +16,7 @@ use crate::reload::Reloader;
 /// The interval at which the sources are checked for one that is due.
 const TICK: Duration = Duration::from_millis(250);
 
-/// What is known about a source.
+/// The polling state of a source.
 #[derive(Default)]
 struct Polled {
     due: Option<Instant>,

@@ -22,7 +22,7 @@ const SIZE: std::ops::Range<usize> = 124..136;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const KIND: usize = 156;
 const MAGIC: std::ops::Range<usize> = 257..265;
-/// What follows the magic: owner names, device numbers and a prefix of the name.
+/// The fields after the magic: owner names, device numbers and a prefix of the name.
 const REST: std::ops::Range<usize> = 265..512;
 
 /// Makes an archive. The same files always make the same bytes.

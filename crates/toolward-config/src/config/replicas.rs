@@ -1,4 +1,4 @@
-//! What several gateways share, and how one of them leaves: `state`, `approvals.store` and `drain`, resolved.
+//! State shared by several gateways, and graceful shutdown: `state`, `approvals.store` and `drain`, resolved.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Signed heads: a signature over the end of a stream, every minute and when a segment is closed.
 //!
-//! The hash chain shows that a record was changed only if its end is known: whoever can write the
-//! files could compute the chain again. A signature fixes the end with a key that the log's reader
+//! The hash chain shows that a record was changed only if its end is known: anyone who can write
+//! the files could compute the chain again. A signature fixes the end with a key that the log's reader
 //! trusts. Signatures are lines of JSON in `audit.signatures` next to the log, and are appended to a
 //! second place, `audit.anchor`.
 //!
@@ -27,9 +27,9 @@ use super::line::{hex, time};
 use super::segment::{Head, Stream, open_file, tail, tail_at};
 use crate::clock::micros;
 
-/// How often the end of the log is signed.
+/// The interval at which the end of the log is signed.
 const SIGN_INTERVAL: Duration = Duration::from_secs(60);
-/// How often the thread looks for closed segments.
+/// The interval at which the thread checks for closed segments.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Keeps signatures from being used for anything else.
 const PREFIX: &str = "toolward audit head, 1";
@@ -78,7 +78,7 @@ impl SigningKey {
     }
 }
 
-/// What is signed.
+/// The text that is signed.
 fn signed(stream: &str, head: &Head, at: &str) -> String {
     let Head { segment, bytes, hash } = head;
     format!("{PREFIX}\n{stream}\n{segment}\n{bytes}\n{}\n{at}\n", hex(hash))
@@ -184,7 +184,7 @@ pub fn signatures_path(stream: &Stream) -> PathBuf {
     stream.folder.join(format!("{}.signatures", stream.name()))
 }
 
-/// What signatures say about a stream.
+/// The result of checking the signatures of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Signed {
     /// Valid signatures whose records are there, unchanged.
@@ -193,7 +193,7 @@ pub struct Signed {
     pub expired: u64,
     /// The time of the last valid signature.
     pub last: Option<String>,
-    /// What is wrong.
+    /// Invalid signatures, and signed records that are missing or differ.
     pub problems: Vec<String>,
 }
 

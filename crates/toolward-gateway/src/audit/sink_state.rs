@@ -1,4 +1,4 @@
-//! What the log knows about its sinks: how far behind each is, and which records it has delivered.
+//! The state of the sinks, as the log sees it: how far behind each is, and which records it has delivered.
 //!
 //! A sink reads the files of the log behind the writer (`crate::sinks`). Here is only what the
 //! writer needs: whether calls must be refused because a sink is too far behind, and which segments
@@ -21,8 +21,8 @@ pub struct SinkState {
     pub name: String,
     /// Calls are refused if the sink is further behind than this.
     pub max_lag: Option<Duration>,
-    /// When the oldest record was written that is not delivered, in microseconds; 0 if there is
-    /// none.
+    /// When the oldest undelivered record was written, in microseconds; 0 if every record is
+    /// delivered.
     oldest: AtomicU64,
     delivered: AtomicU64,
     failures: AtomicU64,

@@ -69,7 +69,7 @@ struct KeyState {
     discovered: Option<(Discovered, Instant)>,
 }
 
-/// Where an issuer's metadata says that its keys are.
+/// The location of an issuer's keys, from its metadata.
 #[derive(Clone)]
 struct Discovered {
     network: Network,
@@ -228,7 +228,7 @@ impl Keys {
 }
 
 impl Keys {
-    /// Where the issuer's metadata says that its keys are. The metadata is trusted as far as the issuer: it
+    /// The location of the keys, from the issuer's metadata. The metadata is trusted as far as the issuer: it
     /// cannot refer to a network that is closer to the gateway than the issuer itself.
     async fn discover(&self, issuer: &str) -> Result<Discovered, String> {
         let known = self.state().discovered.clone();

@@ -59,7 +59,7 @@ struct Closing {
     retry: Duration,
 }
 
-/// What a reader is sent.
+/// One item of a reader's stream.
 pub(super) enum Entry {
     /// An event without a message, from which the stream can be resumed, after this delay.
     Primer(Option<Duration>),
@@ -228,7 +228,7 @@ impl Inner {
         self.events.get(at).cloned()
     }
 
-    /// The delay after which a reader that has arrived here is to come back, if it is to end.
+    /// The delay after which a reader at this position is to reconnect, if its stream is to end here.
     fn closing(&self, reader: u64, next: u64) -> Option<Duration> {
         let closing = self.closing.filter(|it| reader <= it.reader && next >= it.before);
         closing.map(|it| it.retry)

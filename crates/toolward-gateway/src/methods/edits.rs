@@ -22,7 +22,7 @@ pub struct PolicyEdit<'a> {
 
 const CHANNEL: &str = "admin-ui";
 
-/// The record of a changed policy file.
+/// The audit record of a changed policy file.
 pub fn policy_edit(edit: &PolicyEdit<'_>) -> Facts {
     let mut facts = Facts::default();
     facts.text("by", edit.by);
@@ -41,7 +41,7 @@ pub fn policy_edit(edit: &PolicyEdit<'_>) -> Facts {
     facts
 }
 
-/// The record of an accepted definition: `target` is a server, or `SERVER/NAME`.
+/// The audit record of an accepted definition: `target` is a server, or `SERVER/NAME`.
 pub fn acceptance(by: &str, target: &str, digest: &str) -> Facts {
     let mut facts = Facts::default();
     facts.text("by", by);

@@ -250,8 +250,8 @@ fn view_of(
     active.views.view(active.rules(), active.naming_of(kind), (client, kind), lists)
 }
 
-/// Records the definitions that were found to differ from the approved ones, before the client sees the result. What cannot
-/// be recorded now is recorded with the next view.
+/// Records the definitions that were found to differ from the approved ones, before the client sees the result. Changes
+/// that cannot be recorded now are recorded with the next view.
 async fn record_changes(context: &Context, active: &Active) {
     let reports = active.pins.take_reports();
     if !reports.is_empty() {

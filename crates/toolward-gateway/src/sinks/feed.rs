@@ -20,9 +20,9 @@ const MAX_LINE_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Feed {
     stream: Stream,
-    /// What is stored: everything before it was received.
+    /// The stored position: every record before it was received.
     position: Position,
-    /// What was sent after it, each with its size.
+    /// The ends of records that were sent after it, each with its size.
     sent: VecDeque<(Head, u64)>,
     /// The end of the last record that was sent.
     at: Head,

@@ -1,5 +1,5 @@
-//! Records as OTLP logs. The body is the record, unchanged; attributes are its most important
-//! members.
+//! Audit records as OTLP logs. The body is the unchanged line of the log; attributes are its most
+//! important members.
 
 use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsServiceRequest, ExportLogsServiceResponse,

@@ -1,7 +1,7 @@
 //! Records as rows of a table in PostgreSQL.
 //!
-//! A row has the record as text, byte for byte, so that the chain can be verified from the table;
-//! the other columns are for queries. The record's id is the primary key: a repeated delivery
+//! A row has the line of the log, byte for byte, so that the chain can be verified from the table;
+//! the other columns are for queries. A record's id is the primary key: a repeated delivery
 //! changes nothing.
 
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Records as syslog messages (RFC 5424): over TCP and TLS with octet counting (RFC 6587, RFC 5425),
 //! or to a Unix socket.
 //!
-//! The message is the record, unchanged, so that a receiver can parse it as JSON and verify the
+//! The message is the unchanged line of the log, so that a receiver can parse it as JSON and verify the
 //! chain. Syslog has no acknowledgements: after a lost connection, the last part is sent again.
 
 use std::fmt::Write;

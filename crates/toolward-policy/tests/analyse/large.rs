@@ -121,7 +121,7 @@ fn ten_changes_in_a_long_allowlist_need_little_memory() {
     assert!(wider.iter().all(|name| name.starts_with("put_")), "{wider:?}");
     // For a named agent and an unnamed caller.
     assert_eq!(wider.len(), 20, "{wider:?}");
-    // What was removed, and nothing else, is narrower.
+    // The removed rules, and nothing else, are narrower.
     let back = compared(&new, &old, memory);
     assert!(back.undecided.is_empty(), "{:?}", back.undecided);
     assert_eq!(back.changes.iter().filter(|change| !change.is_wider()).count(), 20);

@@ -67,7 +67,7 @@ impl State {
         }
     }
 
-    /// The response to a button of the page.
+    /// The response to a button of the sign-in form.
     pub(super) fn sign_in(&self, form: &Form) -> Response {
         let subject = form.get("subject").map_or("", String::as_str);
         match self.client(form.get("client_id").map_or("", String::as_str)) {

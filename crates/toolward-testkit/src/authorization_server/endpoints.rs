@@ -138,7 +138,7 @@ impl State {
         let redirect_uris = texts(&asked["redirect_uris"]);
         let device = texts(&asked["grant_types"]).iter().any(|kind| kind.ends_with("device_code"));
         if redirect_uris.is_empty() && !device {
-            return Response::error(400, "invalid_redirect_uri", "there is none");
+            return Response::error(400, "invalid_redirect_uri", "redirect_uris is missing");
         }
         if let Some(allowed) = &switches.redirect_uris
             && let Some(other) = redirect_uris.iter().find(|uri| !allowed.contains(uri))

@@ -26,7 +26,7 @@ pub struct Exchanged {
     /// Header names in lower case.
     pub fields: BTreeMap<String, String>,
     pub body: String,
-    /// The status of the response; 0 if there was none.
+    /// The status of the response; 0 without a response.
     pub status: u16,
 }
 

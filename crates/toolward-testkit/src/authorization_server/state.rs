@@ -1,4 +1,4 @@
-//! What the authorization server knows: clients, codes, grants and tokens.
+//! The state of the authorization server: clients, codes, grants and tokens.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) held: usize,
 }
 
-/// What happened with refresh tokens.
+/// Counts of uses of refresh tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Successful refreshes.
@@ -86,11 +86,11 @@ pub(super) struct DeviceRequest {
     pub(super) scope: String,
     pub(super) resource: Option<String>,
     pub(super) polls: usize,
-    /// Who approved on the page.
+    /// The person who approved the device.
     pub(super) approved: Option<String>,
 }
 
-/// What a person granted to a client.
+/// Access that a person granted to a client.
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
     pub(super) client: String,

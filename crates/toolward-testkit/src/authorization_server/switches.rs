@@ -37,9 +37,9 @@ pub struct Switches {
     /// The granted scope, instead of the requested one.
     pub granted_scope: Option<String>,
     pub sign_in: SignIn,
-    /// Who signs in with `SignIn::Automatic`, and who approves a device.
+    /// The person who signs in with `SignIn::Automatic` and approves devices.
     pub subject: String,
-    /// Who can sign in on the page: one button each.
+    /// The people in the sign-in form: one button each.
     pub subjects: Vec<String>,
     /// Access tokens are JWTs.
     pub jwt: bool,
@@ -173,7 +173,7 @@ pub enum Exchange {
     Refused,
 }
 
-/// What goes wrong with one token request.
+/// An injected fault of one token request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenFault {
     /// A status and a body, and nothing happens.

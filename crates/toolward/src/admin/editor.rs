@@ -1,4 +1,4 @@
-//! Who may change files through the admin UI.
+//! Permission to change files through the admin UI.
 
 use super::AdminUi;
 use super::admins::SignedIn;

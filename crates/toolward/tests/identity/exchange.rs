@@ -54,7 +54,7 @@ impl Servers {
     }
 }
 
-/// What the server knows about the caller.
+/// The subject that the server got for the caller.
 fn subject(answer: &Value) -> Value {
     let about: Value = serde_json::from_str(text(answer)).unwrap_or_else(|_| panic!("{answer}"));
     about["subject"].clone()
@@ -90,7 +90,7 @@ fn each_caller_has_a_token_of_its_own_and_its_jwt_never_reaches_the_server() {
     let said = gate.said.lock().unwrap().clone();
     let shown = format!("{said}{:?}", gate.records());
     for secret in servers.tokens.secrets().iter().chain([&alice, &bob, &"s3cret".to_string()]) {
-        assert!(!shown.contains(secret.as_str()), "a secret is in the log or the record");
+        assert!(!shown.contains(secret.as_str()), "a secret is in the output or the audit log");
     }
 }
 

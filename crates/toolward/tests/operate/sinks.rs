@@ -162,7 +162,7 @@ fn otlp_logs_are_decoded_by_the_official_classes() {
 
 #[test]
 fn status_and_metrics_show_the_lag() {
-    // Nobody listens there.
+    // A port without a listener.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);

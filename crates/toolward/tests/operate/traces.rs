@@ -58,7 +58,7 @@ fn a_call_has_a_span_towards_each_side_in_the_trace_of_its_client() {
     let refused = of(2, "tools/call");
     assert_eq!(refused["status"], 2);
     assert!(refused["attributes"]["error.type"].is_string(), "{refused}");
-    // The server got the context of the CLIENT span, and the record the trace id.
+    // The server got the context of the CLIENT span, and the audit record has the trace id.
     let forwarded = gate.calls("s").pop().unwrap();
     let continued =
         format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", client["span"].as_str().unwrap());

@@ -87,7 +87,7 @@ fn program(name: &str) -> PathBuf {
     if place.exists() { place } else { name.into() }
 }
 
-/// What the clients have seen.
+/// The results of a client's calls.
 #[derive(Default)]
 struct Seen {
     /// Numbers of calls that were answered with a result.
@@ -95,7 +95,7 @@ struct Seen {
     /// Numbers of calls that were sent.
     sent: HashSet<(String, u64)>,
     refused: u64,
-    /// Requests without a response of a gateway: it was killed, or there was none.
+    /// Requests without a response of a gateway: it was killed, or no gateway was running.
     lost: u64,
     /// Responses to a session that is not known any more.
     forgotten: u64,
@@ -124,7 +124,7 @@ impl Seen {
 
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// Calls tools at a steady rate until it is told to stop. A lost call is not repeated.
+/// Calls tools at a steady rate until `stop` is set. A lost call is not repeated.
 fn client(session: &Session, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     let pause = Duration::from_secs_f64(AGENTS as f64 / RATE);

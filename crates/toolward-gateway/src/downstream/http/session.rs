@@ -231,7 +231,7 @@ impl Endpoint {
     }
 }
 
-/// What a stream is sent next.
+/// The next step of a stream.
 enum Next {
     Item(StreamItem),
     /// `None`: the client cancelled the request.

@@ -125,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// What has changed since the tables were read; `None`: nothing.
+    /// The changes since the tables were read; `None` if nothing changed.
     async fn changes(&mut self, seen: Option<u64>) -> io::Result<Option<Snapshot>> {
         match self {
             #[cfg(feature = "postgres")]

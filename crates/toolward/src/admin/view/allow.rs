@@ -53,7 +53,7 @@ pub(crate) fn address(agent: &str, (server, tool): (&str, &str), step: &str) -> 
     BY_DEFAULT.contains(&step).then(address)
 }
 
-/// What to allow.
+/// The access to allow.
 #[derive(Clone)]
 struct Wanted {
     agent: String,
@@ -110,7 +110,7 @@ struct ComputedChange {
     tests: usize,
     /// Identifies the change, so that no other one is saved.
     digest: String,
-    /// Why it cannot be saved here, whoever asks.
+    /// Why no one can save it here.
     not_saved: Option<String>,
 }
 

@@ -55,7 +55,7 @@ pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
         }
         let wanted = |filter: &Filter| filter.wants(opening.kind) && filter.in_time(opening.time);
         let found = match plain {
-            // The record does not have to be parsed.
+            // The line does not have to be parsed.
             true => wanted(&matcher.filter).then(|| (Value::Null, None)),
             false => matcher.take(line, opening).map(|found| (found.record, found.intent)),
         };
@@ -93,7 +93,7 @@ fn finished(unreadable: u64) -> Result<u8, Failure> {
     })
 }
 
-/// The record as it was hashed. Gateways never write one that is unsafe for terminals.
+/// The audit record as it was hashed. Gateways never write one that is unsafe for terminals.
 fn as_it_is(line: &[u8], out: &mut Out) -> std::io::Result<()> {
     match line.iter().all(|byte| matches!(byte, b' '..=b'~')) {
         true => out.plain(&[line, b"\n"].concat()),

@@ -134,7 +134,7 @@ fn same_as(page: &AdminUi) -> impl Fn(&str, &[u8]) -> bool {
     move |hash, given| audit.arguments.compare(hash, given) == Comparison::Same
 }
 
-/// The arguments, if the record has them unchanged. With other arguments, the decision could differ.
+/// The arguments, if the audit record has them unchanged. With other arguments, the decision could differ.
 fn arguments(record: &Value, same: impl Fn(&str, &[u8]) -> bool) -> Option<String> {
     let given = record["arguments"].as_object().map(|_| record["arguments"].to_string())?;
     // An agent can send the placeholder of a redacted secret itself; the hash distinguishes the two.
