@@ -119,7 +119,7 @@ impl Bundle {
             vec![(MANIFEST, &manifest), (SIGNATURE, signature.as_ref())];
         entries.extend(self.files.iter().map(|(name, content)| (name.as_str(), &content[..])));
         let bytes = archive(&entries)?;
-        // Whoever made it could not use it otherwise.
+        // A bundle that cannot be opened must not be published.
         match Bundle::open(&bytes, &key.public())? == *self {
             true => Ok(bytes),
             false => Err(BundleError::new("two files have the same name")),

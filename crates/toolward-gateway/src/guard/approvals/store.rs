@@ -57,7 +57,7 @@ impl Store {
         }
     }
 
-    /// Whether other processes can change the records without this one being told.
+    /// Whether other processes can change the records without notifying this one.
     pub(super) fn is_polled(&self) -> bool {
         match self {
             Store::Local(store) => matches!(store.locked().place, Place::Directory(_)),
