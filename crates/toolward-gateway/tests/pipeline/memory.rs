@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::kit::*;
 
-/// Memory for a request and one result, but not for two.
-const SMALL: usize = 110 << 10;
+/// Memory for a request and one result, but not for two: 32 KiB are reserved for each.
+const SMALL: usize = 60 << 10;
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_room_for_its_result_is_not_forwarded() {
@@ -74,23 +74,38 @@ async fn a_result_waits_for_room_and_is_not_lost() {
     assert_eq!(gate.outcomes().await, vec!["ok"; 4]);
 }
 
+/// Streamed responses of a session are kept for a replay: at most 1 MiB of them.
 #[tokio::test(start_paused = true)]
-async fn a_session_over_http_holds_its_state_and_nothing_of_finished_calls() {
-    let server = Server::legacy(&["echo", "large"]);
+async fn a_session_over_http_holds_its_state_and_the_newest_streamed_responses() {
+    const KEPT: usize = 1 << 20;
+    let server = Server::legacy(&["echo"]);
     server.on("tools/call", |call| {
-        let size = if call["params"]["name"] == "large" { 200_000 } else { 10 };
-        let content = json!([{"type": "text", "text": "x".repeat(size)}]);
-        vec![Step::Result(call["id"].clone(), json!({"content": content}))]
+        let size = call["params"]["arguments"]["size"].as_u64().unwrap();
+        let content = json!([{"type": "text", "text": "x".repeat(size as usize)}]);
+        // A response that takes this long is a stream.
+        let wait = Step::Wait(Duration::from_secs(3));
+        vec![wait, Step::Result(call["id"].clone(), json!({"content": content}))]
     });
-    let gate = gate(&allow("echo, large"), &server).start();
+    let gate = gate(&allow("echo"), &server).start();
     let client = gate.client(Kind::HttpLegacy).await;
     let held = || gate.gateway().context.budget.held();
     let of_session = held();
     assert!(of_session < 4 << 10, "{of_session}");
-    for _ in 0..5 {
-        for tool in ["echo", "large", "hidden"] {
-            client.call(tool).await;
-            assert_eq!(held(), of_session, "{tool}");
-        }
+    let mut sent = 0;
+    // Less than the memory that is reserved for every result, more than that, and more than a read.
+    for size in [10, 50_000, 200_000] {
+        client.call_with("echo", json!({"size": size})).await;
+        sent += size;
+        let kept = held() - of_session;
+        assert!((sent..sent + 1000).contains(&kept), "{kept} bytes for {sent}");
     }
+    for _ in 0..10 {
+        client.call_with("echo", json!({"size": 300_000})).await;
+        assert!(held() <= of_session + KEPT, "{}", held());
+    }
+    assert!(held() > of_session + 900_000, "{}", held());
+    // Too large for a replay.
+    let before = held();
+    client.call_with("echo", json!({"size": 2 * KEPT})).await;
+    assert!(held() <= before, "{}", held());
 }

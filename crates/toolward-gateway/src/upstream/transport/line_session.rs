@@ -20,7 +20,7 @@ use self::long_line::LongLine;
 use super::line_orders::{Order, PendingRequest};
 use super::writer::Writer;
 use super::{Signal, Signals};
-use crate::budget::{Account, Reservation};
+use crate::budget::{Account, RESULT_ROOM, Reservation};
 use crate::client::outlet::{Outlet, not_available};
 use crate::groups::Group;
 use crate::log::LogRateLimit;
@@ -30,8 +30,8 @@ use crate::upstream::{GiveUp, Roots, Unavailable};
 
 /// How long a child may take to exit once its input is closed.
 pub(in crate::upstream) const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A line up to this length is read without reserving memory.
-const SMALL_LINE_BYTES: usize = 64 << 10;
+/// A line up to this length is read without reserving memory: the call that it responds to has reserved as much.
+const SMALL_LINE_BYTES: usize = RESULT_ROOM;
 /// The id of an overlong message is searched for in this many bytes at each of its ends.
 const ID_SEARCH_BYTES: usize = 128;
 
