@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use toolward_testkit::postgres::Postgres;
 
-use super::command;
 use super::harness::*;
 use super::redis::Server as Redis;
+use super::{change, command};
 
 const KEY: &str = "the-secret-that-all-gateways-have-here";
 
@@ -18,8 +18,9 @@ fn fleet(count: usize, store: &str) -> Vec<Gate> {
             Some(first) => setup().server("hub", json!({"url": first.setup.url("hub")})),
         };
         let tools = json!({"hub": [{"tool": "drop", "ask": {"hold": "1s"}}]});
+        let rules = json!({"allow": {"servers": ["hub"], "tools": tools}});
         let setup = setup
-            .agents(json!({"a": {"allow": {"servers": ["hub"], "tools": tools}}}))
+            .agents(json!({"a": rules, "b": rules}))
             .env("SEAL", KEY)
             .set("state", json!({"dir": "state", "keys": ["${SEAL}"]}))
             .set("approvals", json!({"store": store}));
@@ -130,6 +131,39 @@ fn without_the_store_calls_are_refused_and_work_again_afterwards() {
     postgres.run();
     eventually("the store is used again", || is_done(&call(&gates[0], 4)));
     assert_eq!(gates[0].calls("hub").len(), 2);
+}
+
+/// While a change of the rules is rolled out, gateways with the old and with the new ones share a store.
+#[test]
+fn a_gateway_with_other_rules_leaves_the_tickets_and_grants_of_the_others() {
+    let (postgres, redis) = (Postgres::start(), Redis::start());
+    for store in [postgres.create("toolward"), redis.url()] {
+        let mut gates = fleet(2, &store);
+        call(&gates[0], 1);
+        approve(&gates[0], &pending(&gates[0]).remove(0), &["--scope", "tool", "--for", "1h"]);
+        assert!(is_done(&call(&gates[1], 1)));
+        let another = gates[0].agent("b");
+        assert!(!is_done(&call_as(&another, 2)), "another agent has to ask");
+        let waiting = pending(&gates[0]).remove(0);
+
+        // The second gateway has other rules: once by a restart, and once by a reload.
+        for agent in ["a", "b"] {
+            let rules = &mut gates[1].setup.config["agents"][agent]["allow"];
+            rules["tools"]["hub"][0]["tool"] = json!("d*");
+        }
+        gates[1].restart();
+        assert!(!is_done(&call(&gates[1], 3)), "a grant for another rule covers nothing");
+        let reloads = || gates[1].said.lock().unwrap().matches("configuration reloaded").count();
+        let before = reloads();
+        change(&gates[1], |config| {
+            config["agents"].as_object_mut().unwrap().remove("b");
+        });
+        eventually("the rules are reloaded", || reloads() > before);
+
+        assert!(is_done(&call(&gates[0], 4)), "the grant still covers calls where the rule is");
+        approve(&gates[0], &waiting, &[]);
+        assert!(is_done(&call_as(&another, 2)), "the ticket was still there");
+    }
 }
 
 #[test]

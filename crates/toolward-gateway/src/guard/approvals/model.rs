@@ -108,7 +108,11 @@ impl Model {
         self.grants.retain(|grant| now < grant.expires);
     }
 
-    fn retain(&mut self, stays: impl Fn(&ModelSubject) -> bool) {
+    /// A configuration is active that does not support some of them. In a shared store they stay.
+    fn retain(&mut self, place: &Place, stays: impl Fn(&ModelSubject) -> bool) {
+        if matches!(place, Place::Shared(_)) {
+            return;
+        }
         self.tickets.retain(|ticket| stays(&ticket.subject));
         self.grants.retain(|grant| stays(&grant.subject));
     }
@@ -196,14 +200,14 @@ impl World<'_> {
                 let stays = [0, 1].map(|tool| entry(tool, rules[usize::from(tool)]));
                 let stays = move |subject: &Subject| stays.contains(&subject.entries[0]);
                 self.approvals().retain(stays, |removed| assert!(removed.is_ok()));
-                self.model.retain(|one| one.rule == rules[usize::from(one.tool)]);
+                self.model.retain(self.place, |one| one.rule == rules[usize::from(one.tool)]);
             }
             Step::Redefine(tool) => self.model.definitions[usize::from(*tool)] += 1,
             Step::RevokeAgent(agent) => {
                 let name = format!("agent-{agent}");
                 let stays = move |one: &Subject| one.agent.as_deref() != Some(&name);
                 self.approvals().retain(stays, |removed| assert!(removed.is_ok()));
-                self.model.retain(|one| one.agent != *agent);
+                self.model.retain(self.place, |one| one.agent != *agent);
             }
             Step::Restart => {
                 let begun = self.approvals().begun;

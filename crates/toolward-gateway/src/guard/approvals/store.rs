@@ -57,6 +57,11 @@ impl Store {
         }
     }
 
+    /// Whether gateways with another configuration can use the records.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Store::Remote(_))
+    }
+
     /// Whether other processes can change the records without notifying this one.
     pub(super) fn is_polled(&self) -> bool {
         match self {

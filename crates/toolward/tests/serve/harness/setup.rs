@@ -13,7 +13,7 @@ use crate::audit_log::witness;
 
 /// A configuration with its scripted servers, before the gateway starts.
 pub struct Setup {
-    pub(super) config: Value,
+    pub config: Value,
     pub(super) folder: tempfile::TempDir,
     pub(super) web: Vec<Child>,
     pub environment: Vec<(String, String)>,
