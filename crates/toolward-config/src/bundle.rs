@@ -206,7 +206,7 @@ fn hex(bytes: &[u8]) -> String {
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let plain = digits.iter().all(u8::is_ascii_hexdigit) && digits.len() % 2 == 0;
+    let plain = digits.iter().all(u8::is_ascii_hexdigit) && digits.len().is_multiple_of(2);
     plain.then(|| digits.chunks_exact(2).map(pair).collect()).flatten()
 }
 

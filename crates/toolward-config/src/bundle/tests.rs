@@ -81,7 +81,8 @@ fn files_are_exactly_those_of_the_manifest() {
     assert!(
         Bundle::open(&signed_archive(&key, &one, &[("one.yaml", content)]), &key.public()).is_ok()
     );
-    let cases: [(&str, Value, &[(&str, &[u8])]); 8] = [
+    type Files<'a> = &'a [(&'a str, &'a [u8])];
+    let cases: [(&str, Value, Files<'_>); 8] = [
         ("missing", one.clone(), &[]),
         ("not what", one.clone(), &[("one.yaml", b"x: 2")]),
         ("not what", one.clone(), &[("two.yaml", content)]),

@@ -145,7 +145,10 @@ impl From<NotDecided> for Failed {
 impl Approvals {
     /// Tickets and grants that are lost when the process exits.
     pub fn in_memory() -> io::Result<Approvals> {
-        Ok(Approvals::new(Store::Local(Mutex::new(LocalStore::in_memory())), Keys::random()?))
+        Ok(Approvals::new(
+            Store::Local(Box::new(Mutex::new(LocalStore::in_memory()))),
+            Keys::random()?,
+        ))
     }
 
     /// Tickets and grants in a state directory. `configuration` names the configuration that they belong to: gateways
@@ -154,7 +157,7 @@ impl Approvals {
         let keys = Keys::in_state(state)?;
         let folder: String = hex(&Sha256::digest(configuration)).chars().take(16).collect();
         let store = LocalStore::in_directory(&state.join("approvals").join(folder))?;
-        Ok(Approvals::new(Store::Local(Mutex::new(store)), keys))
+        Ok(Approvals::new(Store::Local(Box::new(Mutex::new(store))), keys))
     }
 
     /// Tickets and grants in a store that gateways with the same keys share: `postgres://…`, or `redis://…`. `ca` has

@@ -23,7 +23,7 @@ use crate::lock::LockUnpoisoned;
 const MAX_RECORD_BYTES: u64 = 256 << 10;
 
 pub(super) enum Store {
-    Local(Mutex<LocalStore>),
+    Local(Box<Mutex<LocalStore>>),
     Remote(RemoteStore),
 }
 
