@@ -8,6 +8,8 @@ mod attacks;
 mod browser;
 #[path = "login/fleet.rs"]
 mod fleet;
+#[path = "login/open.rs"]
+mod open;
 #[path = "login/refresh.rs"]
 mod refresh;
 #[path = "login/states.rs"]

@@ -114,6 +114,11 @@ impl GrantSource {
         }
     }
 
+    /// Whether no one has logged in. A login that is lost, or cannot be read, is not missing.
+    pub(crate) fn has_no_grant(&self) -> bool {
+        matches!(self.load(), Ok(None))
+    }
+
     fn needs(&self, why: impl Into<String>) -> NeedsLogin {
         let GrantKey { server, owner } = self.key.clone();
         NeedsLogin { server, owner, why: why.into() }

@@ -40,6 +40,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A server that rejects every token must not cause a refresh with each request.
 const REJECTION_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The time for which a server that needs a login is not asked without one again.
+const CHALLENGE_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The source of tokens for a server.
 pub struct OAuth {
     source: Source,
@@ -80,6 +83,8 @@ struct TokenState {
     rejected: Option<Secret>,
     /// When a token was rejected for the last time.
     rejected_at: Option<Instant>,
+    /// When the server rejected a request without a token, because no one has logged in.
+    challenged_at: Option<Instant>,
 }
 
 #[derive(Clone)]
@@ -260,11 +265,16 @@ impl OAuth {
     pub fn needs_login(&self) -> Option<NeedsLogin> {
         match &self.source {
             Source::ClientCredentials(_) | Source::Exchanges(..) | Source::Exchange(..) => None,
+            Source::Login(source) if source.has_no_grant() => {
+                self.held().challenged_at.and_then(|_| source.needs_login())
+            }
             Source::Login(source) => source.needs_login().or_else(|| self.rejected_login()),
             Source::Logins(sources, known) => {
                 let known = known.locked().clone();
                 if known.is_empty() && sources.settings().of == Of::Gateway {
-                    return sources.of(None).needs_login();
+                    // Whether it needs one is known after the first request.
+                    let source = sources.of(None);
+                    return source.needs_login().filter(|_| !source.has_no_grant());
                 }
                 known.iter().find_map(|(_, oauth)| oauth.needs_login())
             }
@@ -343,6 +353,30 @@ impl OAuth {
                 old.map(|token| token.header.clone()).ok_or_else(|| why.into())
             }
         }
+    }
+
+    /// Whether requests are sent without a token: no one has logged in, and the server has not asked for it recently.
+    pub(super) fn may_do_without(&self) -> bool {
+        let Source::Login(source) = &self.source else { return false };
+        let is_recent = |at: Instant| at.elapsed() < CHALLENGE_INTERVAL;
+        !self.held().challenged_at.is_some_and(is_recent) && source.has_no_grant()
+    }
+
+    /// The server rejected a request without a token. An error if that is because no one has logged in.
+    pub(super) fn challenged(&self) -> io::Result<()> {
+        let Source::Login(source) = &self.source else { return Ok(()) };
+        match source.needs_login().filter(|_| source.has_no_grant()) {
+            Some(needs) => {
+                self.held().challenged_at = Some(Instant::now());
+                Err(AskError::NeedsLogin(needs).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The server accepted a request without a token.
+    pub(super) fn accepted_without_token(&self) {
+        self.held().challenged_at = None;
     }
 
     /// The value of `Authorization`, if a token is cached.

@@ -54,11 +54,14 @@ impl Remote {
     }
 
     /// The value of `Authorization`, if it comes from a token. Fetches a token if necessary.
+    ///
+    /// A server that no one has logged in to is asked without a token: it may not need one.
     pub(super) async fn token(&self) -> io::Result<Option<Arc<str>>> {
         match &self.oauth {
             Some(oauth) => match oauth.fresh() {
                 Some(header) => Ok(Some(header)),
                 // Boxed because it is rare: the future of every call would have to hold it otherwise.
+                None if oauth.may_do_without() => Ok(None),
                 None => Ok(Some(Box::pin(oauth.authorization()).await?)),
             },
             None => Ok(None),
@@ -70,11 +73,20 @@ impl Remote {
         self.oauth.as_ref()?.login_id()
     }
 
-    /// Replaces a token that the server rejected, once; true if there is a new one.
+    /// After a 401: replaces a token that the server rejected, once; true if there is a new one. If there was none
+    /// because no one has logged in, a login is needed, which is the error.
     pub(super) async fn renewed(&self, token: &mut Option<Arc<str>>) -> io::Result<bool> {
-        let (Some(oauth), Some(old)) = (&self.oauth, token.take()) else { return Ok(false) };
+        let Some(oauth) = &self.oauth else { return Ok(false) };
+        let Some(old) = token.take() else { return oauth.challenged().map(|()| false) };
         oauth.refused(&old);
         Ok(Box::pin(oauth.authorization()).await? != old)
+    }
+
+    /// The server accepted a request without a token.
+    pub(super) fn accepted_without_token(&self) {
+        if let Some(oauth) = &self.oauth {
+            oauth.accepted_without_token();
+        }
     }
 }
 

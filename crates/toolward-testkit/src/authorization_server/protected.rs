@@ -35,6 +35,8 @@ pub struct ProtectedSwitches {
     pub audience: Option<String>,
     /// Whether tokens for other resources are rejected.
     pub check_audience: bool,
+    /// Requests without a token are accepted: the server needs no login.
+    pub open: bool,
 }
 
 /// `WWW-Authenticate` of a 401.
@@ -76,6 +78,7 @@ impl Default for ProtectedSwitches {
             required_scope: None,
             audience: None,
             check_audience: true,
+            open: false,
         }
     }
 }
@@ -118,6 +121,7 @@ impl ProtectedSwitches {
                 "required_scope" => self.required_scope = optional(value),
                 "audience" => self.audience = optional(value),
                 "check_audience" => self.check_audience = value.as_bool().ok_or_else(wrong)?,
+                "open" => self.open = value.as_bool().ok_or_else(wrong)?,
                 _ => return Err(bad("switches", &json!(name))),
             }
         }
@@ -264,7 +268,12 @@ impl Protected {
                 || *audience == self.resource()
                 || switches.audience.as_ref() == Some(audience)
         };
-        let token = self.tokens.valid(request.field("authorization")).filter(audience);
+        let authorization = request.field("authorization");
+        if switches.open && authorization.is_empty() {
+            drop(switches);
+            return self.echoed(request, &request.body);
+        }
+        let token = self.tokens.valid(authorization).filter(audience);
         let Some(token) = token else { return self.challenge(&switches, "invalid_token") };
         if switches.reject_next > 0 {
             switches.reject_next -= 1;
@@ -283,9 +292,12 @@ impl Protected {
             return Response { status: 403, fields, body: Vec::new() };
         }
         drop(switches);
+        self.echoed(request, &known_caller(&request.body, &token))
+    }
+
+    fn echoed(&self, request: &Exchanged, body: &str) -> Response {
         let fields = request.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let body = known_caller(&request.body, &token);
-        match self.echo.exchange(&request.method, fields, &body) {
+        match self.echo.exchange(&request.method, fields, body) {
             Ok((status, fields, body)) => Response { status, fields, body },
             Err(_) => Response::empty(400),
         }

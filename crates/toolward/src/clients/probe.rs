@@ -26,7 +26,15 @@ const MAX_STDERR: usize = 4096;
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tools of a server, or why it did not list them.
-pub(crate) type Listing = Result<Vec<Value>, String>;
+pub(crate) type Listing = Result<Vec<Value>, NotListed>;
+
+/// Why a server did not list its tools.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotListed {
+    /// It is a gateway, and a person has to log in to this server of it first.
+    NeedsLogin(String),
+    Failed(String),
+}
 
 /// Starts all programs, a few at a time, and returns their tools in the same order. `progress` gets the number of
 /// programs that are done.
@@ -67,11 +75,15 @@ pub(crate) fn tools(launch: &Launch, timeout: Duration) -> Listing {
         command.current_dir(directory);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| format!("{}: {error}", launch.program))?;
+    let failed = |why: String| Err(NotListed::Failed(why));
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return failed(format!("{}: {error}", launch.program)),
+    };
     let (Some(stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return Err("it has no standard input or output".into());
+        return failed("it has no standard input or output".into());
     };
     let (send, messages) = mpsc::sync_channel(16);
     thread::spawn(move || {
@@ -95,9 +107,10 @@ pub(crate) fn tools(launch: &Launch, timeout: Duration) -> Listing {
         Err(Failed::Ended) => {
             let said = errors.join().unwrap_or_default();
             let last = said.lines().rfind(|line| !line.trim().is_empty());
-            Err(last.map_or("it ended without an answer".into(), |last| last.trim().into()))
+            failed(last.map_or("it ended without an answer".into(), |last| last.trim().into()))
         }
-        Err(Failed::Because(why)) => Err(why),
+        Err(Failed::Because(why)) => failed(why),
+        Err(Failed::NeedsLogin(server)) => Err(NotListed::NeedsLogin(server)),
         Ok(tools) => Ok(tools),
     }
 }
@@ -137,6 +150,7 @@ enum Failed {
     /// The program ended, or closed its output.
     Ended,
     Because(String),
+    NeedsLogin(String),
 }
 
 /// A legacy session, which every gateway supports.
@@ -158,6 +172,11 @@ impl Session {
         let (mut tools, mut params) = (Vec::new(), json!({}));
         for _ in 0..MAX_PAGES {
             let mut result = self.ask("tools/list", params)?;
+            let states = result["_meta"]["io.toolward/servers"].as_object();
+            let missing = |(_, state): &(&String, &Value)| **state == "needs_login";
+            if let Some((server, _)) = states.into_iter().flatten().find(missing) {
+                return Err(Failed::NeedsLogin(server.clone()));
+            }
             if let Some(page) = result["tools"].as_array_mut() {
                 tools.append(page);
             }
@@ -199,7 +218,7 @@ impl Session {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -225,18 +244,22 @@ mod tests {
     fn the_reason_of_a_failure_is_the_error_or_the_last_line_of_standard_error() {
         let error =
             r#"read c; echo '{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"no key"}}'"#;
-        let of = |script: String| tools(&shell(&script), LONG).unwrap_err();
+        let of = |script: String| match tools(&shell(&script), LONG) {
+            Err(NotListed::Failed(why)) => why,
+            other => panic!("{other:?}"),
+        };
         assert_eq!(of(format!("{BEGIN}{error}")), "no key");
         assert_eq!(of("echo one >&2; echo two >&2; echo >&2; exit 3".into()), "two");
         assert_eq!(of("exit 0".into()), "it ended without an answer");
         let missing = Launch { program: "/nowhere/x".into(), ..shell("") };
-        assert!(tools(&missing, LONG).unwrap_err().starts_with("/nowhere/x: "));
+        let why = tools(&missing, LONG).unwrap_err();
+        assert!(matches!(why, NotListed::Failed(why) if why.starts_with("/nowhere/x: ")));
     }
 
     #[test]
     fn a_program_that_does_not_answer_is_ended() {
         let why = tools(&shell("cat >/dev/null; true"), Duration::from_millis(50)).unwrap_err();
-        assert_eq!(why, "no answer to initialize within 0 s");
+        assert_eq!(why, NotListed::Failed("no answer to initialize within 0 s".into()));
         let launches: Vec<Launch> = (0..20).map(|_| shell("exit 0")).collect();
         let last = Mutex::new(0);
         let found = all(&launches, LONG, &|done| *last.lock().unwrap() = done);

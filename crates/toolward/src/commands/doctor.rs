@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolward_config::Options;
+use toolward_config::config::{Connect, LoginOf};
 
 use self::agents::{AgentReport, agent_reports};
 use crate::cli::DoctorArgs;
@@ -19,7 +20,7 @@ use crate::clients::client_limits::{Exceeded, exceeded};
 use crate::clients::gateway_file::GatewayFile;
 use crate::clients::journal::Journal;
 use crate::clients::launch::Launch;
-use crate::clients::probe::{self, Listing};
+use crate::clients::probe::{self, NotListed};
 use crate::clients::second_doors::{SecondDoor, second_doors};
 use crate::clients::state::{EntryState, State, states};
 use crate::clients::survey::{Wanted, survey};
@@ -52,6 +53,8 @@ struct EntryReport {
     last_used: Option<String>,
     /// The name of the entry that this one overrides, which is wrapped.
     overrides: bool,
+    /// The command that logs in, if a login is missing.
+    login: Option<String>,
 }
 
 enum Start {
@@ -61,12 +64,28 @@ enum Start {
     OnlyByClient(String),
     Listed(Vec<Value>),
     Failed(String),
+    /// A person has to log in first, to this server of the configuration.
+    NeedsLogin(String),
 }
 
 impl EntryReport {
     fn is_fine(&self) -> bool {
         matches!(self.found.state, State::Wrapped | State::Drifted)
-            && !matches!(self.start, Start::Failed(_))
+            && !matches!(self.start, Start::Failed(_) | Start::NeedsLogin(_))
+    }
+
+    /// The command that logs in, if a login is missing.
+    fn login_command(&self, input: Option<&Input>) -> Option<String> {
+        let Start::NeedsLogin(server) = &self.start else { return None };
+        let agent = self.found.wrapped.as_ref().and_then(|wrapped| wrapped.agent.clone());
+        let servers = input.into_iter().flat_map(|input| &input.loaded.config.servers);
+        let is_personal = servers.filter(|one| one.name == *server).any(|one| {
+            matches!(&one.connect, Connect::Http { login: Some(login), .. } if login.of == LoginOf::Agent)
+        });
+        Some(match agent.filter(|_| is_personal) {
+            Some(agent) => format!("toolward login {server} --as {agent}"),
+            None => format!("toolward login {server}"),
+        })
     }
 }
 
@@ -104,7 +123,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8, Failure> {
         None => BTreeMap::new(),
     };
     let starts = start(&found, args.offline)?;
-    let entries = entry_reports(found, starts, &activity);
+    let mut entries = entry_reports(found, starts, &activity);
+    for entry in &mut entries {
+        entry.login = entry.login_command(input.as_ref());
+    }
     let report = Report {
         limits: limits(&entries),
         agents: agent_reports(&entries, &activity, input.as_ref(), gateway.as_ref()),
@@ -152,8 +174,9 @@ fn start(found: &[EntryState], is_offline: bool) -> Result<Vec<Start>, Failure> 
         None => Start::No,
         Some(Err(why)) => Start::OnlyByClient(why),
         Some(Ok(_)) => match listings.next() {
-            Some(Listing::Ok(tools)) => Start::Listed(tools),
-            Some(Listing::Err(why)) => Start::Failed(why),
+            Some(Ok(tools)) => Start::Listed(tools),
+            Some(Err(NotListed::Failed(why))) => Start::Failed(why),
+            Some(Err(NotListed::NeedsLogin(server))) => Start::NeedsLogin(server),
             None => Start::No,
         },
     };
@@ -181,7 +204,7 @@ fn entry_reports(
                 activity.get(wrapped.agent.as_ref()?)?.servers.get(wrapped.server.as_ref()?)
             });
             let last_used = used.cloned();
-            EntryReport { found, start, last_used, overrides }
+            EntryReport { found, start, last_used, overrides, login: None }
         })
         .collect()
 }

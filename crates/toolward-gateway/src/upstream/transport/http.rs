@@ -168,24 +168,25 @@ impl HttpSession {
 
     async fn greeted(self: &Arc<Self>) -> Result<Arc<HandshakeResult>, Unavailable> {
         // Also tells whether somebody has to log in, or has logged in as somebody else.
-        let token = self.remote.token().await;
-        token.map_err(|error| Unavailable::down(&error, unreachable(&error)))?;
+        let token = self.remote.token().await.map_err(|error| {
+            let why = Unavailable::down(&error, unreachable(&error));
+            self.report(&why);
+            why
+        })?;
         let mut greeted = self.greeted.lock().await;
-        if let Some(greeted) = &*greeted
-            && self.remote.login_id().is_none_or(|id| greeted.login.as_ref() == Some(&id))
-        {
+        let is_current = |greeted: &HandshakeResult| match &token {
+            // A session of a login is not used without its token.
+            None => greeted.login.is_none(),
+            Some(_) => self.remote.login_id().is_none_or(|id| greeted.login.as_ref() == Some(&id)),
+        };
+        if let Some(greeted) = greeted.as_ref().filter(|greeted| is_current(greeted)) {
             return Ok(greeted.clone());
         }
         // Boxed because it is rare: the future of every call would have to hold it otherwise.
         let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, Box::pin(self.handshake()));
         let late = || Unavailable::Down("it did not respond in time".into());
         let made = handshake.await.unwrap_or_else(|_| Err(late()));
-        let made = Arc::new(made.inspect_err(|why| {
-            if matches!(why, Unavailable::Down(_) | Unavailable::Refuses(_)) {
-                tracing::warn!(target: "upstream", server = self.name, "{why}");
-                self.life.failed(&why.to_string());
-            }
-        })?);
+        let made = Arc::new(made.inspect_err(|why| self.report(why))?);
         let again = self.again.swap(true, Ordering::Relaxed);
         self.life.started(again);
         *greeted = Some(made.clone());
@@ -196,6 +197,14 @@ impl HttpSession {
         }
         self.follower.replace(self, &made);
         Ok(made)
+    }
+
+    /// Logs why there is no session, if the server failed.
+    fn report(&self, why: &Unavailable) {
+        if matches!(why, Unavailable::Down(_) | Unavailable::Refuses(_)) {
+            tracing::warn!(target: "upstream", server = self.name, "{why}");
+            self.life.failed(&why.to_string());
+        }
     }
 
     /// Performs the handshake, which shows whether the server supports the protocol version.
@@ -284,6 +293,7 @@ impl HttpSession {
         allowance: impl Into<Allowance>,
     ) -> Result<(Reply, Option<String>), PostError> {
         let mut token = self.remote.token().await.map_err(PostError::unsent)?;
+        let is_anonymous = token.is_none();
         let (connection, head) = loop {
             let request = self.head("POST", more, greeted, Some(body.len()));
             let mut request = request.map_err(PostError::unsent)?;
@@ -297,6 +307,9 @@ impl HttpSession {
                 break (connection, head);
             }
         };
+        if is_anonymous && head.status < 400 {
+            self.remote.accepted_without_token();
+        }
         let session = head.headers.get(SESSION_ID).map(String::from);
         let has_session = greeted.is_some_and(|greeted| greeted.session.is_some());
         Ok((self.reply(connection, head, has_session, allowance.into()).await?, session))

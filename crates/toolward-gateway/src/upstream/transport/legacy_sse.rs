@@ -100,12 +100,15 @@ async fn send(
 async fn post(client: &Client, address: &Address, remote: &Remote, body: &[u8]) -> io::Result<()> {
     let mut fields = vec![("Content-Type", "application/json"), ("Accept-Encoding", "identity")];
     fields.extend(remote.headers.iter().map(|(name, value)| (&**name, &**value)));
-    let token = remote.token().await?;
+    let mut token = remote.token().await?;
     fields.extend(token.as_deref().map(|token| ("Authorization", token)));
     let mut request = client.request("POST", &address.target, &fields, Some(body.len()))?;
     request.extend_from_slice(body);
     let mut connection = client.send(&request).await?;
     let head = connection.response().await?;
+    if head.status == 401 && token.is_none() {
+        remote.renewed(&mut token).await?;
+    }
     if !(200..300).contains(&head.status) {
         return Err(io::Error::other(format!("it returned status {}", head.status)));
     }
@@ -122,12 +125,15 @@ async fn open(remote: &Remote) -> io::Result<Events> {
         ("MCP-Protocol-Version", Revision::R2024_11_05.as_str()),
     ];
     fields.extend(remote.headers.iter().map(|(name, value)| (&**name, &**value)));
-    let token = remote.token().await?;
+    let mut token = remote.token().await?;
     fields.extend(token.as_deref().map(|token| ("Authorization", token)));
     let client = remote.client();
     let request = client.request("GET", &remote.address.target, &fields, None)?;
     let mut connection = client.send(&request).await?;
     let head = connection.response().await?;
+    if head.status == 401 && token.is_none() {
+        remote.renewed(&mut token).await?;
+    }
     let kind = head.headers.get("content-type").unwrap_or_default();
     if head.status != 200 || !kind.starts_with("text/event-stream") {
         let why = format!("it did not open an event stream (status {})", head.status);

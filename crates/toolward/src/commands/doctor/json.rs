@@ -39,10 +39,10 @@ pub(super) fn to_json(report: &Report) -> Value {
 }
 
 fn entry(entry: &EntryReport) -> Value {
-    let EntryReport { found, start, last_used, overrides } = entry;
+    let EntryReport { found, start, last_used, overrides, login } = entry;
     let wrapped = found.wrapped.as_ref();
     let (tools, error, only_by_client) = match start {
-        Start::No => (None, None, None),
+        Start::No | Start::NeedsLogin(_) => (None, None, None),
         Start::Listed(tools) => (Some(tools.len()), None, None),
         Start::Failed(why) => (None, Some(why), None),
         Start::OnlyByClient(why) => (None, None, Some(why)),
@@ -60,6 +60,7 @@ fn entry(entry: &EntryReport) -> Value {
         "disabled": wrapped.is_some_and(|wrapped| wrapped.is_disabled),
         "tools": tools,
         "start_error": error,
+        "needs_login": login,
         "not_started": only_by_client,
         "last_used": last_used,
         "overrides_wrapped": overrides,

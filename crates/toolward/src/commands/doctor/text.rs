@@ -65,6 +65,7 @@ fn show_entry(out: &mut dyn Write, entry: &EntryReport) -> std::io::Result<()> {
     match &entry.start {
         Start::Listed(tools) => line.push_str(&format!(", {}", count(tools.len(), "tool"))),
         Start::Failed(why) => line.push_str(&format!(", does not start: {}", shown(why))),
+        Start::NeedsLogin(_) => line.push_str(", needs login"),
         Start::OnlyByClient(why) => line.push_str(&format!(", not started: {}", shown(why))),
         Start::No if found.wrapped.as_ref().is_some_and(|wrapped| wrapped.is_disabled) => {
             line.push_str(", disabled in the client");
@@ -81,6 +82,10 @@ fn show_entry(out: &mut dyn Write, entry: &EntryReport) -> std::io::Result<()> {
     writeln!(out, "{line}")?;
     match (found.state.help(found.client), &entry.start) {
         (Some(help), _) => writeln!(out, "    help: {help}"),
+        (None, Start::NeedsLogin(_)) => {
+            let command = entry.login.as_deref().unwrap_or("toolward logins");
+            writeln!(out, "    help: run `{}`", sanitize(command))
+        }
         (None, Start::Failed(_)) => {
             writeln!(
                 out,
