@@ -170,7 +170,10 @@ fn the_facts_come_as_json_too() {
     let mcp = facts["mcp"].as_str().unwrap();
     for line in facts["curl"].as_array().unwrap() {
         assert!(line["run"].as_str().unwrap().contains(mcp), "{line}");
-        super::running::answer(line["run"].as_str().unwrap(), demo.home.path());
+        // One of them waits for a person (`a_call_waits_until_a_person_approves_it`).
+        if !line["run"].as_str().unwrap().contains("close_issue") {
+            super::running::answer(line["run"].as_str().unwrap(), demo.home.path());
+        }
     }
     assert!(facts["page"].as_str().unwrap().contains("/?token="), "{facts}");
     assert_eq!(facts["clients"]["cursor"]["mcpServers"]["toolward-demo"]["url"], mcp);

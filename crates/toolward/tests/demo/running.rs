@@ -161,7 +161,10 @@ pub fn answer(line: &str, home: &Path) -> Value {
     let output = shell(line, home, None);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}: {said}");
-    serde_json::from_slice(&output.stdout)
+    // A response that takes long is an event stream.
+    let body = String::from_utf8_lossy(&output.stdout);
+    let event = body.lines().find_map(|line| line.strip_prefix("data: "));
+    serde_json::from_str(event.unwrap_or(&body))
         .unwrap_or_else(|error| panic!("{line}: {error}: {output:?}"))
 }
 

@@ -155,7 +155,7 @@ impl Facts<'_> {
                 text: self.request(
                     maintainer,
                     "tools/call",
-                    Some(("tracker__close_issue", json!({"number": 22}))),
+                    Some(("tracker__close_issue", json!({"number": 21}))),
                 ),
             },
         ]
