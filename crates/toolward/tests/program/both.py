@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -455,8 +456,11 @@ class Handler(BaseHTTPRequestHandler):
             events = b": hello\n\ndata:\n\nevent: message\ndata: " + fine + b"\n\n"
             self.say(200, gzip.compress(events), kind="text/event-stream", Content_Encoding="gzip")
         elif name == "leaves":
-            # Announces nothing, and closes the connection after the response.
+            # Announces nothing, and closes the connection with the last segment of the response: a request
+            # that crosses with a later close could not be told from one that was carried out.
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
             self.say(200, fine)
+            self.connection.shutdown(socket.SHUT_WR)
             self.close_connection = True
         elif name == "accepts":
             self.say(202)
