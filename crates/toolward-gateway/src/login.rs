@@ -8,10 +8,11 @@
 //! | [`settings`] | the configuration |
 //! | `network` | requests to addresses that a server chose, with limits |
 //! | `challenge`, `discovery` | from a server's URL to its authorization server |
-//! | `registration` | how the gateway gets a client id |
+//! | `registration`, `registered` | how the gateway gets a client id, and keeps it |
 //! | `authorization`, `device`, `callback` | the flows |
 //! | `token`, `form` | requests to a token endpoint |
 //! | [`grant`], [`store`] | the result of a login, and where it is kept |
+//! | `logout` | removes a grant, and revokes its tokens |
 //! | `source` | the access token for a request, refreshed if necessary |
 //! | [`events`] | what happened, for the audit log |
 
@@ -24,7 +25,9 @@ mod error;
 pub mod events;
 pub(crate) mod form;
 pub mod grant;
+mod logout;
 pub(crate) mod network;
+mod registered;
 mod registration;
 mod secret;
 pub mod settings;
@@ -46,6 +49,7 @@ use self::discovery::{Discovered, discover, origin, same_issuer};
 pub use self::error::LoginError;
 pub use self::events::LoginEvent;
 use self::grant::{Client, Grant};
+pub use self::logout::{RemovedGrant, Revocation, logout};
 use self::network::shown;
 pub use self::secret::Secret;
 pub use self::settings::{Flow, LoginSettings, Of, Resource};
@@ -63,6 +67,8 @@ pub struct Login {
     key: GrantKey,
     discovered: Discovered,
     client: Client,
+    /// The client was registered dynamically.
+    is_registered: bool,
     scope: Option<String>,
     resource: Option<String>,
     step: Step,
@@ -92,7 +98,7 @@ impl Login {
     ) -> Result<Login, LoginError> {
         let discovered = discover(&settings).await?;
         check_issuer(&settings, &discovered)?;
-        let client = registration::client(&settings, &discovered).await?;
+        let (client, is_registered) = registration::client(&settings, &discovered).await?;
         let scope = scope(&settings, &discovered);
         let resource = resource(&settings, &discovered);
         let asked = (scope.as_deref(), resource.as_deref());
@@ -103,7 +109,7 @@ impl Login {
             }
         };
         let key = GrantKey { server: settings.server.clone(), owner };
-        Ok(Login { settings, key, discovered, client, scope, resource, step })
+        Ok(Login { settings, key, discovered, client, is_registered, scope, resource, step })
     }
 
     /// The authorization server.
@@ -205,6 +211,7 @@ impl Login {
             zone: self.discovered.network.zone(),
             issuer: self.discovered.server.issuer.clone(),
             token_endpoint: self.discovered.server.token_endpoint.clone(),
+            revocation_endpoint: self.discovered.server.revocation_endpoint.clone(),
             client: self.client.clone(),
             redirect: self.settings.redirect.clone(),
             resource: self.resource.clone(),
@@ -216,17 +223,12 @@ impl Login {
         let store = GrantStore::in_state(&self.settings.state);
         let lock = store.lock(&self.key).await.map_err(failed)?;
         store.save(&lock, &self.key, &grant).map_err(failed)?;
+        drop(lock);
+        if self.is_registered {
+            registered::keep(&self.settings, &self.discovered, &self.client).await;
+        }
         Ok(grant)
     }
-}
-
-/// Removes a login. `None` if there was no login.
-pub async fn logout(store: &GrantStore, key: &GrantKey) -> io::Result<Option<Grant>> {
-    let lock = store.lock(key).await?;
-    // A login that cannot be read can be removed nevertheless.
-    let grant = store.load(key).unwrap_or_default();
-    let removed = store.remove(&lock, key)?;
-    Ok(grant.filter(|_| removed))
 }
 
 /// A server must not obtain tokens of an authorization server that belongs to another server, unless the configuration

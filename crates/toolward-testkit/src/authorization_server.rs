@@ -61,7 +61,7 @@ use self::state::State;
 pub use self::state::{AccessToken, Counts};
 pub use self::switches::{
     Device, Documents, Exchange, Hold, Iss, KnownClient, Metadata, Pkce, Refresh, Registration,
-    SignIn, Switches, TokenFault,
+    Revocation, SignIn, Switches, TokenFault,
 };
 
 /// A running authorization server. It stops when it is dropped.

@@ -6,6 +6,8 @@
 mod attacks;
 #[path = "login/browser.rs"]
 mod browser;
+#[path = "login/clients.rs"]
+mod clients;
 #[path = "login/fleet.rs"]
 mod fleet;
 #[path = "login/open.rs"]

@@ -40,6 +40,8 @@ pub(crate) struct ServerMetadata {
     pub(crate) token_endpoint: String,
     pub(crate) registration_endpoint: Option<String>,
     pub(crate) device_endpoint: Option<String>,
+    /// Where tokens are revoked (RFC 7009).
+    pub(crate) revocation_endpoint: Option<String>,
     /// The keys of its JWTs.
     pub(crate) jwks_uri: Option<String>,
     pub(crate) supports_pkce: bool,
@@ -219,6 +221,8 @@ impl ServerMetadata {
             registration_endpoint: endpoint("registration_endpoint")?,
             jwks_uri: endpoint("jwks_uri")?,
             device_endpoint: endpoint("device_authorization_endpoint")?,
+            // A login does not depend on it.
+            revocation_endpoint: endpoint("revocation_endpoint").unwrap_or_default(),
             supports_pkce: methods.iter().any(|method| method == "S256"),
             supports_client_documents: flag("client_id_metadata_document_supported"),
             sends_issuer: flag("authorization_response_iss_parameter_supported"),

@@ -22,6 +22,24 @@ pub(crate) struct Client {
     pub(crate) method: AuthMethod,
 }
 
+impl Client {
+    pub(super) fn to_json(&self) -> Value {
+        let secret = self.secret.as_ref().map(Secret::expose);
+        json!({"id": self.id, "secret": secret, "method": self.method.as_str()})
+    }
+
+    pub(super) fn from_json(value: &Value) -> Option<Client> {
+        let method = match value["method"].as_str()? {
+            "none" => AuthMethod::None,
+            "basic" => AuthMethod::Basic,
+            "post" => AuthMethod::Post,
+            _ => return None,
+        };
+        let secret = value["secret"].as_str().map(Secret::new);
+        Some(Client { id: value["id"].as_str()?.into(), secret, method })
+    }
+}
+
 /// How a client authenticates at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthMethod {
@@ -86,6 +104,7 @@ pub struct Grant {
     pub(crate) zone: Zone,
     pub(crate) issuer: String,
     pub(crate) token_endpoint: String,
+    pub(crate) revocation_endpoint: Option<String>,
     pub(crate) client: Client,
     pub(crate) redirect: String,
     pub(crate) resource: Option<String>,
@@ -153,11 +172,8 @@ impl Grant {
             "zone": self.zone.as_str(),
             "issuer": self.issuer,
             "token_endpoint": self.token_endpoint,
-            "client": {
-                "id": self.client.id,
-                "secret": secret(&self.client.secret),
-                "method": self.client.method.as_str(),
-            },
+            "revocation_endpoint": self.revocation_endpoint,
+            "client": self.client.to_json(),
             "redirect": self.redirect,
             "resource": self.resource,
             "scope": self.scope,
@@ -178,13 +194,6 @@ impl Grant {
         if value["version"] != 1 {
             return None;
         }
-        let client = &value["client"];
-        let method = match client["method"].as_str()? {
-            "none" => AuthMethod::None,
-            "basic" => AuthMethod::Basic,
-            "post" => AuthMethod::Post,
-            _ => return None,
-        };
         let tokens = match &value["tokens"] {
             Value::Null => None,
             tokens => Some(Tokens {
@@ -202,7 +211,9 @@ impl Grant {
             zone: Zone::parse(value["zone"].as_str()?)?,
             issuer: text(&value["issuer"])?,
             token_endpoint: text(&value["token_endpoint"])?,
-            client: Client { id: text(&client["id"])?, secret: secret(&client["secret"]), method },
+            // Logins of earlier versions have none.
+            revocation_endpoint: text(&value["revocation_endpoint"]),
+            client: Client::from_json(&value["client"])?,
             redirect: text(&value["redirect"])?,
             resource: text(&value["resource"]),
             scope: text(&value["scope"]),
@@ -239,6 +250,7 @@ pub(crate) mod tests {
             zone: Zone::Local,
             issuer: "https://id.example".into(),
             token_endpoint: "https://id.example/token".into(),
+            revocation_endpoint: Some("https://id.example/revoke".into()),
             client: Client {
                 id: "c".into(),
                 secret: Some(Secret::new("client-secret")),

@@ -11,6 +11,7 @@ use super::discovery::Discovered;
 use super::error::{LoginError, known_code};
 use super::grant::{AuthMethod, Client};
 use super::network::{MAX_BYTES, json as parse, shown};
+use super::registered;
 use super::secret::Secret;
 use super::settings::{DEVICE_GRANT, Flow};
 use crate::http_client::fetch::Request;
@@ -55,19 +56,19 @@ pub(crate) fn exception(issuer: &str) -> Option<&'static Exception> {
     })
 }
 
-/// The client for a login. Each login registers a new client: an authorization server may have forgotten an earlier client, and
-/// would tell only the browser.
+/// The client for a login, and whether it was registered dynamically. An earlier registration is used again while the
+/// authorization server knows it.
 pub(crate) async fn client(
     settings: &LoginSettings,
     discovered: &Discovered,
-) -> Result<Client, LoginError> {
+) -> Result<(Client, bool), LoginError> {
     let server = &discovered.server;
     if let Some((id, secret)) = &settings.client {
         let method = match secret {
             None => AuthMethod::None,
             Some(_) => AuthMethod::preferred(&server.auth_methods),
         };
-        return Ok(Client { id: id.clone(), secret: secret.clone(), method });
+        return Ok((Client { id: id.clone(), secret: secret.clone(), method }, false));
     }
     let rejects_documents =
         exception(&server.issuer).is_some_and(|exception| exception.rejects_client_documents);
@@ -75,12 +76,17 @@ pub(crate) async fn client(
         && server.supports_client_documents
         && !rejects_documents
     {
-        return Ok(Client { id: url.clone(), secret: None, method: AuthMethod::None });
+        let client = Client { id: url.clone(), secret: None, method: AuthMethod::None };
+        return Ok((client, false));
     }
-    match &server.registration_endpoint {
-        Some(endpoint) => register(settings, discovered, endpoint).await,
-        None => Err(unregistered(settings, "the authorization server registers no clients")),
-    }
+    let Some(endpoint) = &server.registration_endpoint else {
+        return Err(unregistered(settings, "the authorization server registers no clients"));
+    };
+    let client = match registered::take(settings, discovered).await {
+        Some(client) => client,
+        None => register(settings, discovered, endpoint).await?,
+    };
+    Ok((client, true))
 }
 
 async fn register(

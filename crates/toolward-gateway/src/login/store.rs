@@ -12,14 +12,17 @@ use std::time::Duration;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest;
 use rustix::fs::{FlockOperation, flock};
+use serde_json::Value;
 
-use super::grant::Grant;
+use super::grant::{Client, Grant};
 use crate::opaque_id::derived_key;
 use crate::random;
 
 const PURPOSE: &str = "toolward: grants of logins, 1";
 const DIRECTORY: &str = "logins";
 const EXTENSION: &str = "grant";
+/// The extension of registered clients.
+const CLIENT_EXTENSION: &str = "client";
 /// A larger file is not a grant.
 const MAX_BYTES: u64 = 256 << 10;
 /// The interval at which a lock that another process holds is tried again.
@@ -92,11 +95,36 @@ impl GrantStore {
         }
     }
 
+    /// Takes a registered client out of the store, if there is one under this name.
+    pub(super) fn take_client(&self, name: &str) -> io::Result<Option<Client>> {
+        let GrantStore::Directory(directory) = self;
+        let path = directory.path.join(format!("{name}.{CLIENT_EXTENSION}"));
+        let client = directory.open(name, &path);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(client?.as_ref().and_then(Client::from_json)),
+            // Another login has taken it.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stores a registered client.
+    pub(super) async fn keep_client(&self, name: &str, client: &Client) -> io::Result<()> {
+        let GrantStore::Directory(directory) = self;
+        let _lock = self.lock_name(name).await?;
+        let path = directory.path.join(format!("{name}.{CLIENT_EXTENSION}"));
+        directory.seal(name, &path, &client.to_json())
+    }
+
     /// Waits for the lock of a grant, across tasks and processes. The caller sets the timeout.
     pub(crate) async fn lock(&self, key: &GrantKey) -> io::Result<GrantLock> {
+        self.lock_name(&key.file_name()).await
+    }
+
+    async fn lock_name(&self, name: &str) -> io::Result<GrantLock> {
         match self {
             GrantStore::Directory(directory) => {
-                let file = directory.lock_file(&key.file_name())?;
+                let file = directory.lock_file(name)?;
                 loop {
                     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                         Ok(()) => return Ok(GrantLock::File(file)),
@@ -142,25 +170,8 @@ impl GrantDirectory {
 
     fn load(&self, name: &str, expected: Option<&GrantKey>) -> io::Result<Option<Grant>> {
         let path = self.file(name);
-        let mut sealed = Vec::new();
-        match File::open(&path) {
-            Ok(file) => file.take(MAX_BYTES).read_to_end(&mut sealed)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let damaged = || {
-            let why = format!(
-                "{}: the login cannot be read: it is damaged, or was sealed with another key",
-                path.display()
-            );
-            io::Error::new(ErrorKind::InvalidData, why)
-        };
-        let key = self.key(false)?.ok_or_else(damaged)?;
-        let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN).ok_or_else(damaged)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| damaged())?;
-        let opened = key.open_in_place(nonce, Aad::from(name.as_bytes()), sealed);
-        let opened = opened.map_err(|_| damaged())?;
-        let value = serde_json::from_slice(opened).map_err(|_| damaged())?;
+        let Some(value) = self.open(name, &path)? else { return Ok(None) };
+        let damaged = || damaged(&path);
         let grant = Grant::from_json(&value).ok_or_else(damaged)?;
         let is_expected =
             |key: &GrantKey| (&key.server, &key.owner) == (&grant.server, &grant.owner);
@@ -170,12 +181,34 @@ impl GrantDirectory {
         Ok(Some(grant))
     }
 
+    /// Opens a sealed file. `None` if there is none.
+    fn open(&self, name: &str, path: &Path) -> io::Result<Option<Value>> {
+        let mut sealed = Vec::new();
+        match File::open(path) {
+            Ok(file) => file.take(MAX_BYTES).read_to_end(&mut sealed)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let damaged = || damaged(path);
+        let key = self.key(false)?.ok_or_else(damaged)?;
+        let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN).ok_or_else(damaged)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| damaged())?;
+        let opened = key.open_in_place(nonce, Aad::from(name.as_bytes()), sealed);
+        let opened = opened.map_err(|_| damaged())?;
+        serde_json::from_slice(opened).map(Some).map_err(|_| damaged())
+    }
+
     fn save(&self, name: &str, grant: &Grant) -> io::Result<()> {
+        self.seal(name, &self.file(name), &grant.to_json())
+    }
+
+    /// Writes a sealed file, under the lock of its name.
+    fn seal(&self, name: &str, path: &Path, value: &Value) -> io::Result<()> {
         self.create()?;
         let key = self.key(true)?.ok_or_else(|| io::Error::other("there is no key"))?;
         let mut nonce = [0; NONCE_LEN];
         random::fill(&mut nonce)?;
-        let mut sealed = grant.to_json().to_string().into_bytes();
+        let mut sealed = value.to_string().into_bytes();
         let sealing = key.seal_in_place_append_tag(
             Nonce::assume_unique_for_key(nonce),
             Aad::from(name.as_bytes()),
@@ -190,7 +223,7 @@ impl GrantDirectory {
         file.write_all(&nonce)?;
         file.write_all(&sealed)?;
         file.sync_all()?;
-        fs::rename(&temporary, self.file(name))?;
+        fs::rename(&temporary, path)?;
         File::open(&self.path)?.sync_all()
     }
 
@@ -219,6 +252,11 @@ impl GrantDirectory {
         all.sort_by(|a, b| (&a.server, &a.owner).cmp(&(&b.server, &b.owner)));
         Ok(all)
     }
+}
+
+fn damaged(path: &Path) -> io::Error {
+    let why = "the login cannot be read: it is damaged, or was sealed with another key";
+    io::Error::new(ErrorKind::InvalidData, format!("{}: {why}", path.display()))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::http::{Exchanged, Response, Service};
 use super::signing;
 use super::state::{Client, State};
 use super::switches::{
-    Device, Documents, Exchange, Iss, Metadata, Pkce, Registration, Switches, texts,
+    Device, Documents, Exchange, Iss, Metadata, Pkce, Registration, Revocation, Switches, texts,
 };
 
 /// The size of [`Metadata::Huge`].
@@ -31,6 +31,7 @@ impl Service for State {
             ("POST", "/device_authorization") => self.device_authorization(&request.form()),
             ("GET", "/device") => self.device_page(&request.query),
             ("POST", "/device") => self.device_approval(&request.form()),
+            ("POST", "/revoke") => self.revoke(request),
             ("POST", "/token") => return self.token(request).await,
             _ => Response::empty(404),
         })
@@ -105,6 +106,9 @@ impl State {
         }
         if switches.device != Device::Absent {
             document["device_authorization_endpoint"] = json!(at("/device_authorization"));
+        }
+        if switches.revocation != Revocation::Absent {
+            document["revocation_endpoint"] = json!(at("/revoke"));
         }
         let mut grants = texts(&document["grant_types_supported"]);
         if switches.device != Device::Absent {

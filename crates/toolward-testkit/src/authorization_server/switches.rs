@@ -46,6 +46,7 @@ pub struct Switches {
     /// More claims of JWTs and id tokens.
     pub claims: Map<String, Value>,
     pub device: Device,
+    pub revocation: Revocation,
     pub exchange: Exchange,
     /// Faults of the next token requests, first to last.
     pub token_faults: Vec<TokenFault>,
@@ -165,6 +166,15 @@ pub enum Device {
     Expires,
 }
 
+/// RFC 7009.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revocation {
+    Absent,
+    Supported,
+    /// Status 503.
+    Fails,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
     Absent,
@@ -220,6 +230,7 @@ impl Default for Switches {
             jwt: false,
             claims: Map::new(),
             device: Device::Absent,
+            revocation: Revocation::Absent,
             exchange: Exchange::Absent,
             token_faults: Vec::new(),
             token_delay: 0,
@@ -342,6 +353,14 @@ impl Switches {
                     "page" => Device::Page,
                     "denies" => Device::Denies,
                     "expires" => Device::Expires,
+                    _ => return Err(wrong()),
+                }
+            }
+            "revocation" => {
+                self.revocation = match &*text()? {
+                    "absent" => Revocation::Absent,
+                    "supported" => Revocation::Supported,
+                    "fails" => Revocation::Fails,
                     _ => return Err(wrong()),
                 }
             }

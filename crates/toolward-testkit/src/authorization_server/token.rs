@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::http::{Exchanged, Form, Response, form};
 use super::signing;
 use super::state::{AccessToken, Client, Grant, State};
-use super::switches::{Device, Documents, Exchange, Hold, Refresh, TokenFault};
+use super::switches::{Device, Documents, Exchange, Hold, Refresh, Revocation, TokenFault};
 
 impl State {
     pub(super) async fn token(&self, request: &Exchanged) -> Option<Response> {
@@ -86,6 +86,31 @@ impl State {
             "urn:ietf:params:oauth:grant-type:token-exchange" => self.exchange(&id, form),
             _ => Err(Response::error(400, "unsupported_grant_type", kind)),
         }
+    }
+
+    /// RFC 7009: a refresh token ends its grant, an access token only itself.
+    pub(super) fn revoke(&self, request: &Exchanged) -> Response {
+        let form = request.form();
+        match self.switches.borrow().revocation {
+            Revocation::Absent => return Response::empty(404),
+            Revocation::Fails => return Response::empty(503),
+            Revocation::Supported => {}
+        }
+        let (client, _) = match self.authenticated(request, &form) {
+            Ok(client) => client,
+            Err(response) => return response,
+        };
+        let token = form.get("token").map_or("", String::as_str);
+        let mut inner = self.inner();
+        if let Some((grant, _)) = inner.refresh.get(token).copied()
+            && inner.grants[grant].client == client
+        {
+            inner.grants[grant].alive = false;
+        }
+        if inner.access.get(token).is_some_and(|access| access.client == client) {
+            inner.access.remove(token);
+        }
+        Response::empty(200)
     }
 
     /// The client that makes a request, by one authentication method.

@@ -46,7 +46,7 @@ pub struct LoginsArgs {
 
 /// Remove the login of a server
 ///
-/// Running gateways stop using it within seconds. The provider may still list the access; revoke it there, too.
+/// Running gateways stop using it within seconds. It is revoked at the provider, too, if that supports it (RFC 7009).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward logout linear

@@ -11,7 +11,9 @@ use serde_json::json;
 use toolward_config::{Disk, sanitize, suggest};
 use toolward_gateway::login::grant::Grant;
 use toolward_gateway::login::store::{GrantKey, GrantStore};
-use toolward_gateway::login::{self, Flow, Login, LoginError, LoginEvent, LoginSettings, Of, Task};
+use toolward_gateway::login::{
+    self, Flow, Login, LoginError, LoginEvent, LoginSettings, Of, RemovedGrant, Revocation, Task,
+};
 use toolward_gateway::methods::logins;
 use toolward_gateway::upstream::{OAuth, Reach};
 
@@ -111,17 +113,20 @@ async fn log_in(
 
 /// `toolward logout`.
 pub(crate) fn logout(args: &LogoutArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
-    let input = load(&args.policy, matches)?;
+    let mut input = load(&args.policy, matches)?;
+    // The server may have been removed from the configuration.
+    let oauth = oauth_of(&mut input, &args.server).ok();
+    let tls = oauth.as_ref().and_then(|oauth| oauth.login_settings()?.tls.clone());
     let store = GrantStore::in_state(&state_folder(&input.loaded.config)?);
     let key = GrantKey { server: args.server.clone(), owner: args.agent.clone() };
     let runtime = runtime()?;
-    let removed = runtime.block_on(login::logout(&store, &key));
+    let removed = runtime.block_on(login::logout(&store, &key, tls.as_ref()));
     let removed = removed.map_err(|error| {
         let error = error.to_string();
         Failure::invalid(format!("error: the login cannot be removed: {}", sanitize(&error)))
     })?;
     let server = sanitize(&args.server);
-    let Some(grant) = removed else {
+    let Some(RemovedGrant { grant, revocation }) = removed else {
         let help = "`toolward logins` shows all of them";
         return Err(Failure::denied(format!(
             "error: there is no login for `{server}`\n  help: {help}"
@@ -130,11 +135,23 @@ pub(crate) fn logout(args: &LogoutArgs, matches: Option<&ArgMatches>) -> Result<
     record(&runtime, &input, &LoginEvent::logged_out(&grant))?;
     let mut out = anstream::stdout();
     match args.output.json {
-        true => writeln!(out, "{}", json!({"server": grant.server(), "agent": grant.owner()}))?,
+        true => {
+            let revoked = revocation == Revocation::Revoked;
+            let all = json!({"server": grant.server(), "agent": grant.owner(), "revoked": revoked});
+            writeln!(out, "{all}")?;
+        }
         false => {
             let issuer = sanitize(grant.issuer());
-            writeln!(out, "logged out of {server}. The access may still be listed at {issuer}")?;
+            let rest = match &revocation {
+                Revocation::Revoked => format!("The access is revoked at {issuer}"),
+                _ => format!("The access may still be listed at {issuer}"),
+            };
+            writeln!(out, "logged out of {server}. {rest}")?;
         }
+    }
+    if let Revocation::Failed(why) = &revocation {
+        let warning = format!("warning: the provider did not revoke the access: {}", sanitize(why));
+        writeln!(anstream::stderr(), "{}", paint(YELLOW, warning))?;
     }
     Ok(exit::OK)
 }

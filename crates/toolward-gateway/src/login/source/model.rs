@@ -169,7 +169,7 @@ impl World {
             }
             Op::Login => self.login().await,
             Op::Logout => {
-                logout(&self.processes[0].store, &self.processes[0].key).await.unwrap();
+                logout(&self.processes[0].store, &self.processes[0].key, None).await.unwrap();
                 self.model = Model::LoggedOut;
             }
             Op::Revoke => {
