@@ -73,7 +73,7 @@ impl Remote {
         self.oauth.as_ref()?.login_id()
     }
 
-    /// After a 401: replaces a token that the server rejected, once; true if there is a new one. If there was none
+    /// After a 401: replaces a token that the server rejected, once; true if there is a new one. If no token was sent
     /// because no one has logged in, a login is needed, which is the error.
     pub(super) async fn renewed(&self, token: &mut Option<Arc<str>>) -> io::Result<bool> {
         let Some(oauth) = &self.oauth else { return Ok(false) };
