@@ -476,7 +476,7 @@ impl Approvals {
     /// changes of this process find them removed.
     ///
     /// Nothing is removed from a shared store: while a change of the configuration is rolled out, other gateways still
-    /// have the rules. What this one does not support covers none of its calls, and expires.
+    /// have the rules. Grants that this one does not support cover none of its calls, and expire.
     pub fn retain(
         &self,
         stays: impl Fn(&Subject) -> bool + Send + 'static,
