@@ -16,6 +16,8 @@ mod fleet;
 mod harness;
 #[path = "replicas/keys.rs"]
 mod keys;
+#[path = "replicas/nginx.rs"]
+mod nginx;
 #[path = "program/redis.rs"]
 mod redis;
 #[path = "program/tls.rs"]

@@ -3,7 +3,7 @@
 //! contains a secret. This reads the files with its own code, so that the program does not check
 //! itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
@@ -183,25 +183,25 @@ fn refusals_have_records(records: &[Value]) {
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner).clone();
     told.sort_unstable();
     told.dedup();
-    for decision in told {
-        if records.iter().any(|record| process(id(record)) == process(&decision)) {
-            let count = records.iter().filter(|record| id(record) == decision).count();
-            assert_eq!(count, 1, "records of the refusal {decision}");
-        }
+    let processes: HashSet<&str> = records.iter().map(|record| process(id(record))).collect();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    records.iter().for_each(|record| *counts.entry(id(record)).or_default() += 1);
+    for decision in told.iter().filter(|decision| processes.contains(process(decision))) {
+        let count = counts.get(decision.as_str()).copied().unwrap_or_default();
+        assert_eq!(count, 1, "records of the refusal {decision}");
     }
 }
 
 fn calls_have_outcomes(records: &[Value], failed: bool) {
-    let stopped: Vec<&str> = records
-        .iter()
-        .filter(|record| record["kind"] == "stop")
-        .map(|record| process(id(record)))
-        .collect();
-    for intent in records.iter().filter(|record| record["kind"] == "intent") {
-        let of_it =
-            |record: &&Value| record["kind"] == "outcome" && record["intent"] == intent["id"];
-        let outcomes = records.iter().filter(of_it).count();
-        let due = stopped.contains(&process(id(intent))) && !failed;
+    let of = |kind: &'static str| records.iter().filter(move |record| record["kind"] == kind);
+    let stopped: HashSet<&str> = of("stop").map(|record| process(id(record))).collect();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for outcome in of("outcome") {
+        *counts.entry(outcome["intent"].as_str().unwrap_or_default()).or_default() += 1;
+    }
+    for intent in of("intent") {
+        let outcomes = counts.get(id(intent)).copied().unwrap_or_default();
+        let due = stopped.contains(process(id(intent))) && !failed;
         assert!(outcomes == 1 || (outcomes == 0 && !due), "{outcomes} outcomes of {intent}");
     }
 }

@@ -2,9 +2,7 @@
 //! load, a Redis node fails over, and PostgreSQL restarts. `REPLICAS_SECONDS` makes it longer.
 
 use std::collections::{HashMap, HashSet};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,11 +10,11 @@ use serde_json::{Value, json};
 use toolward_testkit::postgres::Postgres;
 
 use super::harness::*;
+use super::nginx::{Nginx, free_port};
 use super::redis::groups::Cluster;
 use super::upstream::{self, Executed};
 
-const TOOLS: &[&str] = &["free", "limited", "ask"];
-const NGINX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nginx/toolward.conf");
+const TOOLS: &[&str] = &["free", "limited", "counted", "ask"];
 const KEY: &str = "the-secret-that-the-whole-fleet-shares";
 /// Agents, each with a session and a thread.
 const AGENTS: usize = 12;
@@ -24,67 +22,18 @@ const AGENTS: usize = 12;
 const RATE: f64 = 300.0;
 /// The limit of `limited`, which a third of the requests exceeds.
 const LIMIT: (f64, f64) = (50.0, 50.0);
+/// Set once the Redis node has failed over: it may have lost a count that it had not replicated.
+static COUNTING: AtomicBool = AtomicBool::new(false);
 /// A key of the limits, to find the node that has them.
 const LIMIT_KEY: &str = "{toolward}";
 
 fn seconds() -> u64 {
-    std::env::var("REPLICAS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+    std::env::var("REPLICAS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// nginx with the file of `deploy`.
-struct Nginx {
-    child: Child,
-    port: u16,
-    _folder: tempfile::TempDir,
-}
-
-impl Nginx {
-    fn start(gateways: &[u16]) -> Nginx {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, port) = (folder.path(), free_port());
-        std::fs::create_dir(path.join("toolward")).unwrap();
-        let upstream: String = gateways
-            .iter()
-            .map(|port| format!("server 127.0.0.1:{port} max_fails=1 fail_timeout=1s;\n"))
-            .collect();
-        std::fs::write(path.join("toolward/upstream.conf"), upstream).unwrap();
-        std::fs::write(path.join("toolward/listen.conf"), format!("listen 127.0.0.1:{port};\n"))
-            .unwrap();
-        std::fs::copy(NGINX, path.join("toolward.conf")).unwrap();
-        let places: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|kind| format!("{kind}_temp_path {}/{kind};\n", path.display()))
-            .concat();
-        let main = format!(
-            "daemon off; master_process off; pid {0}/pid; error_log {0}/error.log;\n\
-             events {{ worker_connections 512; }}\n\
-             http {{ access_log off;\n{places} include toolward.conf; }}\n",
-            path.display()
-        );
-        std::fs::write(path.join("nginx.conf"), main).unwrap();
-        let mut command = Command::new(program("nginx"));
-        command.arg("-c").arg(path.join("nginx.conf")).arg("-p").arg(path);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        let nginx = Nginx { child, port, _folder: folder };
-        eventually("nginx listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-        nginx
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Debian has it where only root looks.
-fn program(name: &str) -> PathBuf {
-    let place = Path::new("/usr/sbin").join(name);
-    if place.exists() { place } else { name.into() }
+/// The quota of `counted`, which does not grow during the test and is used up by its end.
+fn quota() -> usize {
+    10 * seconds().max(5) as usize
 }
 
 /// The results of a client's calls.
@@ -95,6 +44,8 @@ struct Seen {
     /// Numbers of calls that were sent.
     sent: HashSet<(String, u64)>,
     refused: u64,
+    /// Calls of `counted` that the limit refused.
+    uncounted: usize,
     /// Requests without a response of a gateway: it was killed, or no gateway was running.
     lost: u64,
     /// Responses to a session that is not known any more.
@@ -109,6 +60,7 @@ impl Seen {
         self.done.extend(other.done);
         self.sent.extend(other.sent);
         self.refused += other.refused;
+        self.uncounted += other.uncounted;
         self.lost += other.lost;
         self.forgotten += other.forgotten;
         self.other.extend(other.other);
@@ -133,7 +85,7 @@ fn client(session: &Session, stop: &AtomicBool) -> Seen {
         next += pause;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let tool = if number % 3 == 0 { "limited" } else { "free" };
+        let tool = if number.is_multiple_of(3) { "limited" } else { "free" };
         let params = json!({"name": format!("s__{tool}"), "arguments": {"n": number}});
         let body = request(json!(number), "tools/call", params);
         seen.sent.insert((tool.into(), number));
@@ -147,6 +99,9 @@ fn client(session: &Session, stop: &AtomicBool) -> Seen {
         match status {
             200 if answer["result"]["content"][0]["text"] == number.to_string().as_str() => {
                 seen.done.insert((tool.into(), number));
+            }
+            200 if error(&answer) == Some("limit_exceeded") && tool == "counted" => {
+                seen.uncounted += 1;
             }
             200 => seen.refused += 1,
             404 => seen.forgotten += 1,
@@ -190,7 +145,11 @@ fn post(session: &Session, body: &Value) -> Option<(u16, Value)> {
 fn intents(gates: &[Gate]) -> HashMap<(String, u64), usize> {
     let mut found: HashMap<(String, u64), usize> = HashMap::new();
     for gate in gates {
-        for record in gate.records().iter().filter(|record| record["kind"] == "intent") {
+        // An intent is written before its call is forwarded, so there is nothing to wait for.
+        let text = std::fs::read_to_string(gate.file("audit/audit.jsonl")).unwrap();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        for line in whole.lines().filter(|line| line.contains(r#""kind":"intent""#)) {
+            let record: Value = serde_json::from_str(line).unwrap();
             let number = record["arguments"]["n"].as_u64();
             if let (Some(tool), Some(number)) = (record["tool"].as_str(), number) {
                 *found.entry((tool.to_owned(), number)).or_default() += 1;
@@ -201,13 +160,17 @@ fn intents(gates: &[Gate]) -> HashMap<(String, u64), usize> {
 }
 
 fn gateway(url: &str, redis: &str, postgres: &str) -> Gate {
-    let tools = json!({"s": ["free", "limited", {"tool": "ask", "ask": {"hold": "1s"}}]});
+    let tools =
+        json!({"s": ["free", "limited", "counted", {"tool": "ask", "ask": {"hold": "200ms"}}]});
     let agents: serde_json::Map<String, Value> = (0..AGENTS)
         .map(|at| (format!("a{at}"), json!({"allow": {"servers": ["s"], "tools": tools}})))
         .collect();
     let (rate, burst) = LIMIT;
     let limits = json!({
-        "store": redis, "timeout": "1s", "tools": {"s/limited": format!("{rate}/s burst {burst}")},
+        "store": redis, "timeout": "1s", "tools": {
+            "s/limited": format!("{rate}/s burst {burst}"),
+            "s/counted": format!("1/day burst {}", quota()),
+        },
     });
     setup()
         .server("s", json!({"url": url}))
@@ -249,6 +212,7 @@ fn gateways_are_killed_in_turn_and_nothing_is_lost() {
         seen
     });
     let elapsed = begun.elapsed().as_secs_f64();
+    use_up(&sessions[0], &mut seen);
     let (quiet_p99, p99) = (quiet.percentile(0.99), seen.percentile(0.99));
     seen.add(quiet);
     check(&seen, &executed, &gates, elapsed);
@@ -259,6 +223,42 @@ fn gateways_are_killed_in_turn_and_nothing_is_lost() {
         seen.refused,
         seen.lost
     );
+}
+
+/// The reason of a refusal.
+fn error(answer: &Value) -> Option<&str> {
+    let listed = &answer["result"]["_meta"]["io.toolward/refusal"]["error"];
+    listed.as_str().or(answer["error"]["data"]["error"].as_str())
+}
+
+/// Calls `counted` until its limit refuses a call.
+fn use_up(session: &Session, seen: &mut Seen) {
+    eventually("the quota is used up", || {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let answer = session.call("s__counted", json!({"n": number}));
+        seen.sent.insert(("counted".into(), number));
+        let is_over = error(&answer) == Some("limit_exceeded");
+        match is_over {
+            true => seen.uncounted += 1,
+            false => drop(seen.done.insert(("counted".into(), number))),
+        }
+        is_over
+    });
+}
+
+/// Measures how long after a store's return every gateway uses it again.
+fn recovered(what: &str, gates: &[Gate], session: &Session, tool: &str, unavailable: &str) {
+    let begun = Instant::now();
+    for gate in gates {
+        let agent = Agent { port: gate.port, ..session.agent.clone() };
+        let session = Session { agent, ..session.clone() };
+        eventually("the store is used again", || {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let answer = session.call(&format!("s__{tool}"), json!({"n": number}));
+            error(&answer) != Some(unavailable)
+        });
+    }
+    eprintln!("{what}: used again after {:.2} s", begun.elapsed().as_secs_f64());
 }
 
 /// The load without any disturbance.
@@ -289,10 +289,15 @@ fn disturb(gates: &mut [Gate], redis: &mut Cluster, postgres: &mut Postgres, ses
         gates[at].restart();
         approved_elsewhere(gates, at, &sessions[0]);
         match round {
-            0 => redis.fail_over(LIMIT_KEY),
+            0 => {
+                redis.fail_over(LIMIT_KEY);
+                recovered("limits", gates, &sessions[0], "limited", "limits_unavailable");
+                COUNTING.store(true, Ordering::Relaxed);
+            }
             1 => {
                 postgres.stop();
                 postgres.run();
+                recovered("approvals", gates, &sessions[0], "ask", "approvals_unavailable");
             }
             _ => {}
         }
@@ -309,7 +314,9 @@ fn approved_elsewhere(gates: &[Gate], at: usize, session: &Session) {
         let agent = Agent { port: gate.port, ..session.agent.clone() };
         Session { agent, ..session.clone() }.call("s__ask", json!({"n": number}))
     };
-    let is_done = |answer: &Value| answer["result"]["content"][0]["text"] == number.to_string();
+    let is_done = |answer: &Value| {
+        answer["result"]["content"][0]["text"].as_str() == Some(&number.to_string())
+    };
     // The store may be restarting.
     let ticket = eventually("the call waits", || {
         assert!(!is_done(&call(gate(0))));
@@ -351,9 +358,18 @@ fn check(seen: &Seen, executed: &Executed, gates: &[Gate], elapsed: f64) {
         "{limited} limited calls in {elapsed} s"
     );
     assert!(limited > 0 && seen.refused > 0, "the limit is reached");
+    // The rest was lost with a gateway that was killed: it was counted, and not executed.
+    let of_counted = |calls: &mut dyn Iterator<Item = &(String, u64)>| {
+        calls.filter(|(tool, _)| tool == "counted").count()
+    };
+    let counted = of_counted(&mut executed.keys());
+    let in_flight = of_counted(&mut seen.sent.iter()) - counted - seen.uncounted;
+    eprintln!("a quota of {}: {counted} executed, {in_flight} in flight at a kill", quota());
+    assert!(counted <= quota(), "the quota is never exceeded");
+    assert!(counted + in_flight >= quota(), "it is short by calls in flight only");
     // Most requests are served while gateways come and go.
     assert!(
-        seen.done.len() * 2 > seen.sent.len() - seen.refused as usize,
+        seen.done.len() * 2 > seen.sent.len() - seen.refused as usize - seen.uncounted,
         "{} done",
         seen.done.len()
     );
