@@ -181,7 +181,7 @@ impl GrantDirectory {
         Ok(Some(grant))
     }
 
-    /// Opens a sealed file. `None` if there is none.
+    /// Opens a sealed file. `None` if it does not exist.
     fn open(&self, name: &str, path: &Path) -> io::Result<Option<Value>> {
         let mut sealed = Vec::new();
         match File::open(path) {
