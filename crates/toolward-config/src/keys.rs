@@ -509,8 +509,6 @@ table! { AGENT:
         "Servers, tools, prompts and resources that the agent may not use; a deny always wins over an allow.";
     "roles": List(&Name("a role")) =>
         "Roles of this file whose rules the agent has, in front of its own.";
-    "trusted_ui": Bool, default("false"), main_only, not_yet =>
-        "Whether the agent's client may show approval requests.";
     "case": CASE, default("sensitive") =>
         "Whether this agent's rules are case-sensitive.";
     "discovery": Word(&["direct", "progressive"]), default("direct"), main_only =>

@@ -5,8 +5,9 @@
 use super::text::{Span, Text};
 
 /// Keys whose values are secrets, at any path.
-pub(crate) const SECRET_KEYS: [&str; 17] = [
+pub(crate) const SECRET_KEYS: [&str; 20] = [
     "tokens",
+    "keys",
     "env",
     "headers",
     "headers_for",
@@ -23,6 +24,8 @@ pub(crate) const SECRET_KEYS: [&str; 17] = [
     "http",
     "sinks",
     "otlp",
+    "syslog",
+    "postgres",
 ];
 
 /// Parts of typical names of secrets.

@@ -215,11 +215,10 @@ mod tests {
         assert_eq!(key("listen")["default"], "127.0.0.1:7410");
         assert_eq!(key("read_only")["default"], false);
         let entry = &key("allowed_tools")["items"]["anyOf"][1]["properties"];
-        // The default is the only value of a key that is not built; without a default, no value is valid.
-        let admin = &key("admins")["additionalProperties"]["properties"];
-        assert_eq!(admin["edit"]["const"], false);
+        // The default is the only value of a key that is not built.
+        let server = &key("servers")["additionalProperties"]["properties"];
+        assert_eq!(server["methods"]["const"], json!([]));
         assert_eq!(entry["shadow"]["default"], false);
-        assert_eq!(key("drain")["not"], json!({}));
         assert_eq!(key("limits")["properties"]["timeout"]["default"], "50ms");
         assert!(key("allowed_hosts")["description"].as_str().unwrap().contains("loopback names"));
         assert_eq!(schema["additionalProperties"], false);
