@@ -1,6 +1,8 @@
 //! `toolward serve` and `toolward stdio` from outside: scripted servers behind, raw bytes in front.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[path = "serve/approval_attacks.rs"]
+mod approval_attacks;
 #[path = "serve/approvals.rs"]
 mod approvals;
 #[path = "program/audit_log.rs"]

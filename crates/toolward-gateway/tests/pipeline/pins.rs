@@ -1,5 +1,7 @@
 //! Approved definitions: what agents see and can call after a server changes its own.
 
+mod recording;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ fn asking(entry: Value) -> Setup {
         .agents(json!({"a": {"allow": {"servers": ["hub"], "tools": tools}}}))
 }
 
-fn run(gate: &Gate, arguments: &[&str], token: Option<&str>) -> Output {
+pub fn run(gate: &Gate, arguments: &[&str], token: Option<&str>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolward"));
     command.args(arguments).args(["-c", gate.file("toolward.yaml").to_str().unwrap()]);
     command.env("HOME", gate.file("")).env_remove("TOOLWARD_ADMIN_TOKEN");
@@ -24,17 +24,17 @@ fn run(gate: &Gate, arguments: &[&str], token: Option<&str>) -> Output {
     command.output().unwrap()
 }
 
-fn json_of(output: &Output) -> Value {
+pub fn json_of(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&said).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
-fn failure(output: &Output) -> (Option<i32>, String) {
+pub fn failure(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// The only ticket, once there is one.
-fn ticket(gate: &Gate, token: Option<&str>) -> Value {
+pub fn ticket(gate: &Gate, token: Option<&str>) -> Value {
     eventually("a call waits", || {
         let tickets = json_of(&run(gate, &["pending", "--json"], token));
         tickets.as_array()?.first().cloned()
