@@ -110,10 +110,10 @@ impl Served {
         let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
         let body = self.post(&call).0;
         // A response may be an event.
-        let message = body.lines().filter_map(|line| {
+        let mut message = body.lines().filter_map(|line| {
             serde_json::from_str::<Value>(line.strip_prefix("data: ").unwrap_or(line)).ok()
         });
-        message.filter(|message| message["id"] == 2).last().unwrap_or_else(|| panic!("{body}"))
+        message.rfind(|message| message["id"] == 2).unwrap_or_else(|| panic!("{body}"))
     }
 
     /// The body of the response, and its session.
