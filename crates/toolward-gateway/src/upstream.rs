@@ -422,12 +422,12 @@ impl Servers {
     fn server(&self, id: Option<ServerId>, definition: Definition) -> Server {
         let (connections, line, searches, greeting, sse, spare, calls, life) = Default::default();
         let memory = self.memory.clone().and_then(|memory| {
-            Some((memory, era_memory::identity(&definition.reach, &definition.name)?))
+            Some((memory, identity::on_this_machine(&definition.reach, &definition.name)?))
         });
         let only = memory.as_ref().and_then(|(memory, identity)| memory.only(identity));
         Server {
             eras: Mutex::new(Eras::new(definition.reach.is_stdio(), only)),
-            identity: identity::of(&definition.reach),
+            identity: identity::for_approvals(&definition.reach),
             memory,
             withheld: Arc::default(),
             id: id.unwrap_or_else(|| ServerId::new(self.next_id.fetch_add(1, Ordering::Relaxed))),

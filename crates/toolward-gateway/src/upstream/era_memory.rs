@@ -6,7 +6,6 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -14,10 +13,8 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use toolward_wire::Era;
 
-use super::Reach;
 use crate::clock;
 use crate::lock::LockUnpoisoned;
 
@@ -81,39 +78,6 @@ impl EraMemory {
             tracing::debug!(target: "upstream", "{path}: the protocol version is not remembered: {error}");
         }
     }
-}
-
-/// Identifies a server by its command line and directory, or by its address.
-pub(super) fn identity(reach: &Reach, name: &str) -> Option<String> {
-    let mut hash = Sha256::new();
-    let mut add = |part: &[u8]| {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    };
-    match reach {
-        Reach::Child(launch) => {
-            add(b"command");
-            let program = launch.file.as_deref().map_or(&*launch.program, Path::as_os_str);
-            add(program.as_bytes());
-            // Without a directory, the server runs in that of the gateway.
-            let own = || std::env::current_dir().ok();
-            add(launch.folder.clone().or_else(own)?.as_os_str().as_bytes());
-            launch.arguments.iter().for_each(|argument| add(argument.as_bytes()));
-        }
-        Reach::Http(remote) => {
-            add(b"url");
-            let address = &remote.address;
-            add(if address.tls { b"https" } else { b"http" });
-            add(address.authority.as_bytes());
-            add(address.target.as_bytes());
-        }
-        Reach::InMemory(_) => {
-            add(b"memory");
-            add(name.as_bytes());
-        }
-        Reach::Own => return None,
-    }
-    Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn read(path: &Path) -> HashMap<String, Entry> {

@@ -1,5 +1,6 @@
-//! The identity of a server for approvals: an approval that was given for one program or address is void for another.
+//! The identity of a server: what was learned or approved for one program or address is void for another.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -8,9 +9,36 @@ use sha2::{Digest, Sha256};
 use super::Reach;
 use crate::audit::line::hex;
 
-/// A digest of the command line and directory, or of the URL. It does not depend on the directory of the gateway, because
-/// gateways that share approvals may run in different ones.
-pub(super) fn of(reach: &Reach) -> String {
+/// Half of a digest, as hexadecimal digits.
+const SHORT: usize = 32;
+
+/// The identity for approvals. It does not depend on the directory of the gateway, because gateways that share approvals
+/// may run in different ones.
+pub(super) fn for_approvals(reach: &Reach) -> String {
+    let folder = match reach {
+        Reach::Child(launch) => launch.folder.as_deref().map(Path::as_os_str),
+        _ => None,
+    };
+    let mut digest = digest(reach, folder.unwrap_or_default(), "");
+    digest.truncate(SHORT);
+    digest
+}
+
+/// The identity for what is remembered about a server on this machine. The gateway itself has none.
+pub(super) fn on_this_machine(reach: &Reach, name: &str) -> Option<String> {
+    match reach {
+        Reach::Own => None,
+        Reach::Child(launch) => {
+            // Without a directory, the server runs in that of the gateway.
+            let folder = launch.folder.clone().or_else(|| std::env::current_dir().ok())?;
+            Some(digest(reach, folder.as_os_str(), name))
+        }
+        Reach::Http(_) | Reach::InMemory(_) => Some(digest(reach, OsStr::new(""), name)),
+    }
+}
+
+/// A digest of the command line and directory, or of the URL.
+fn digest(reach: &Reach, folder: &OsStr, name: &str) -> String {
     let mut hash = Sha256::new();
     let mut add = |part: &[u8]| {
         hash.update((part.len() as u64).to_le_bytes());
@@ -20,8 +48,7 @@ pub(super) fn of(reach: &Reach) -> String {
         Reach::Child(launch) => {
             add(b"command");
             add(launch.file.as_deref().map_or(&*launch.program, Path::as_os_str).as_bytes());
-            let folder = launch.folder.as_deref().map(Path::as_os_str);
-            add(folder.map(OsStrExt::as_bytes).unwrap_or_default());
+            add(folder.as_bytes());
             launch.arguments.iter().for_each(|argument| add(argument.as_bytes()));
         }
         Reach::Http(remote) => {
@@ -31,8 +58,11 @@ pub(super) fn of(reach: &Reach) -> String {
             add(address.authority.as_bytes());
             add(address.target.as_bytes());
         }
-        Reach::InMemory(_) => add(b"memory"),
+        Reach::InMemory(_) => {
+            add(b"memory");
+            add(name.as_bytes());
+        }
         Reach::Own => add(b"own"),
     }
-    hex(hash.finalize().get(..16).unwrap_or_default())
+    hex(&hash.finalize())
 }

@@ -19,7 +19,7 @@ use toolward_wire::list::ListKind;
 use toolward_wire::{Message, Sender, meta};
 
 use super::catalogue::{Catalogue, CatalogueBuilder};
-use super::era_memory::identity;
+use super::identity::on_this_machine;
 use super::{Definition, Key, Reach, Unavailable};
 use crate::lock::LockUnpoisoned;
 use crate::opaque_id::derived_key;
@@ -108,7 +108,7 @@ impl ListStore {
             context.update(&(part.len() as u64).to_le_bytes());
             context.update(part);
         };
-        add(identity(&definition.reach, &definition.name)?.as_bytes());
+        add(on_this_machine(&definition.reach, &definition.name)?.as_bytes());
         add(kind.method().as_bytes());
         add(key.revision.as_str().as_bytes());
         add(key.declared.to_json(key.revision).as_bytes());
